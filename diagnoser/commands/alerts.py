@@ -1,11 +1,11 @@
 """`alerts`: who would be notified of a diagnosis and why, and whether the receivers work."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.config import alerting
 from diagnoser.config.redaction import load_outbound_redactor
@@ -18,6 +18,9 @@ from diagnoser.notifications import text
 from diagnoser.notifications.alert import TEST_ALERT, seal
 from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
 
+if TYPE_CHECKING:
+    from diagnoser.adapters.sql.store import SqlStore
+
 alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is notified of what, and try the receivers.")
 
 
@@ -28,7 +31,7 @@ def preview(
 ) -> None:
     """Show what would be sent about a diagnosis now, to whom, which row of alerts.yaml decides, and what was sent."""
     settings = site()
-    alert, sent = asyncio.run(_stored(settings, id))
+    alert, sent = with_store(lambda store: _stored(store, settings, id), "alerts preview")
     routing = alerting.load_routing(settings)
     route, rows = routing.route(alert), routing.explain(alert)
     if json:
@@ -41,32 +44,27 @@ def preview(
                 "incident": alert.incident,
                 "title": alert.title,
                 "text": text.body(alert),
-                "messages": list(map(_message_fields, sent)),
+                "messages": [
+                    {"receiver": message.message.target, "state": message.state, "why": message.error}
+                    for message in sent
+                ],
             }
         )
         return
-    out.print(alert.title, style="bold", markup=False, highlight=False)
-    out.print(text.body(alert), markup=False, highlight=False)
+    out.print(alert.title, style="bold")
+    out.print(text.body(alert))
     out.print()
     for row, why in rows:
-        out.print(f"  row {row}: {why or 'applies'}", markup=False, highlight=False)
+        out.print(f"  row {row}: {why or 'applies'}")
     who = ", ".join(route.receivers) or "nobody"
     if not routing.receivers:
         who += ": no receiver is configured"
-    out.print(f"Told: {who} ({route.severity})", markup=False, highlight=False)
-    _print_messages(sent)
-
-
-def _message_fields(message: OutboxRecord) -> dict[str, str]:
-    return {"receiver": message.message.target, "state": message.state, "why": message.error}
-
-
-def _print_messages(sent: Sequence[OutboxRecord]) -> None:
+    out.print(f"Told: {who} ({route.severity})")
     for message in sent:
         line = f"  {message.message.target}: {message.state}"
         if message.error:
             line += f": {message.error}"
-        out.print(line, markup=False, highlight=False)
+        out.print(line)
 
 
 @alerts_cli.command(name="test")
@@ -95,25 +93,19 @@ async def _try(settings: Settings, names: list[str]) -> bool:
                 raise NotFound(f"no receiver {name!r} is configured: there are {', '.join(channels) or 'none'}")
             try:
                 await channels[name].post(TEST_ALERT, None, place)
-                out.print(f"{receiver}: sent", markup=False, highlight=False)
+                out.print(f"{receiver}: sent")
             except DeliveryError as error:
                 reached = False
-                err.print(f"{receiver}: {error}", style="red", markup=False, highlight=False)
+                err.print(f"{receiver}: {error}", style="red")
     return reached
 
 
-async def _stored(settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord]]:
+async def _stored(store: "SqlStore", settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord]]:
     """The alert of a stored diagnosis, and the messages about it. Raises NotFound."""
-    from diagnoser.adapters.sql.store import open_store  # the other commands start without it
-
-    store = await open_store(settings.database_url)
-    try:
-        record = existing(await store.diagnoses.find(id), f"there is no diagnosis {id!r}")
-        job = await store.jobs.find(record.attempt.job) or Job(record.attempt.job)
-        base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
-        redact = load_outbound_redactor(settings)
-        alert = seal(verdict_alert(record, job, f"{base}/diagnoses/{id}", redact))
-        receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
-        return alert, await store.outbox.messages([alert_key(key, receiver) for receiver in receivers])
-    finally:
-        await store.close()
+    record = existing(await store.diagnoses.find(id), f"there is no diagnosis {id!r}")
+    job = await store.jobs.find(record.attempt.job) or Job(record.attempt.job)
+    base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+    redact = load_outbound_redactor(settings)
+    alert = seal(verdict_alert(record, job, f"{base}/diagnoses/{id}", redact))
+    receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
+    return alert, await store.outbox.messages([alert_key(key, receiver) for receiver in receivers])

@@ -52,7 +52,7 @@ def bundle(
         return
     file.write_bytes(text + b"\n")
     file.chmod(0o600)
-    out.print(f"{file} written: read it before you send it", markup=False, highlight=False)
+    out.print(f"{file} written: read it before you send it")
 
 
 def shown(value: object) -> object:

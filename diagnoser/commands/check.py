@@ -39,7 +39,7 @@ def check(
         name = socket.gethostname().partition(".")[0]
         checked = [preflight.check_this_node(table, name, cache)]
     for result in checked:
-        out.print(f"diagnoser check {result.words}", markup=False, highlight=False, soft_wrap=True)
+        out.print(f"diagnoser check {result.words}", soft_wrap=True)
     if any(result.faults for result in checked) and (fail or nodes):
         raise typer.Exit(1)
 

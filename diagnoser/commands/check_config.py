@@ -25,7 +25,7 @@ def check_config(
     else:
         for finding in found:
             if not finding.faults:
-                out.print(f"ok     {finding.part}: {finding.detail}", highlight=False, markup=False, soft_wrap=True)
+                out.print(f"ok     {finding.part}: {finding.detail}", soft_wrap=True)
             for warning in finding.warnings:
                 complain(f"warn   {warning}")
         for fault in faults:

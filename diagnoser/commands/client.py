@@ -25,17 +25,14 @@ def command(name: str) -> Any:
         if tuple(group) not in groups:
             groups[tuple(group)] = typer.Typer(no_args_is_help=True, help="Verify, list and choose checkpoints.")
             client.add_typer(groups[tuple(group)], name=" ".join(group))
+        first, _, _ = (parser.description or "").partition(". ")
         groups[tuple(group)].command(
             name=leaf,
             help=parser.description,
-            short_help=_first_sentence(parser.description or ""),
+            short_help=f"{first.removesuffix('.')}.",
             context_settings=_AS_GIVEN,
         )(_become(words))
     return typer.main.get_group(client).commands[name]
-
-
-def _first_sentence(text: str) -> str:
-    return f"{text.partition('. ')[0].removesuffix('.')}."
 
 
 def parsers() -> Mapping[str, argparse.ArgumentParser]:

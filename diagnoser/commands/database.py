@@ -46,9 +46,9 @@ def upgrade(
     if as_json:
         print_json({"before": before or None, "after": after})
     elif before in ("", after):
-        out.print(f"schema {after}", highlight=False)
+        out.print(f"schema {after}")
     else:
-        out.print(f"schema {after}, was {before}", highlight=False)
+        out.print(f"schema {after}, was {before}")
 
 
 @db_cli.command()
@@ -75,9 +75,9 @@ def prune(
     else:
         counts = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in dropped.items() if count)
         if counts:
-            out.print(f"dropped {counts}", highlight=False)
+            out.print(f"dropped {counts}")
         else:
-            out.print("nothing to drop", highlight=False)
+            out.print("nothing to drop")
 
 
 @db_cli.command()
@@ -93,7 +93,7 @@ def backup(
     if as_json:
         print_json({"file": str(file), "bytes": size})
     else:
-        out.print(f"{file}: {size:,} bytes", highlight=False, markup=False)
+        out.print(f"{file}: {size:,} bytes")
 
 
 @db_cli.command()
@@ -116,7 +116,7 @@ def restore(
     if as_json:
         print_json({"file": str(file), "schema": revision})
     else:
-        out.print(f"restored, schema {revision}", highlight=False)
+        out.print(f"restored, schema {revision}")
 
 
 @db_cli.command()
@@ -128,11 +128,11 @@ def check(as_json: AsJson = False) -> None:
     if as_json:
         print_json(asdict(report))
     else:
-        out.print(f"{report.kind}, schema {report.schema or 'none'}, {report.size:,} bytes", highlight=False)
+        out.print(f"{report.kind}, schema {report.schema or 'none'}, {report.size:,} bytes")
         for name, count in report.rows.items():
-            out.print(f"  {count:>12,} {name.replace('_', ' ')}", highlight=False)
+            out.print(f"  {count:>12,} {name.replace('_', ' ')}")
         for fault in report.faults:
-            err.print(fault, style="red", markup=False, highlight=False)
+            err.print(fault, style="red")
     if report.faults:
         raise typer.Exit(1)
 

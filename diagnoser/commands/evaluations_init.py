@@ -48,7 +48,7 @@ def init(
             file.write(text)
     except FileExistsError:
         raise BadInput(f"{suite_file} is there already") from None
-    err.print(f"Next: diagnoser evaluations plan {suite_file}", markup=False, highlight=False, soft_wrap=True)
+    err.print(f"Next: diagnoser evaluations plan {suite_file}", soft_wrap=True)
 
 
 def _task(given: str) -> dict[str, Any]:

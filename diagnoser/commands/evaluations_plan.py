@@ -17,7 +17,7 @@ from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_r
 from diagnoser.evaluations.schedule import gpu_seconds, in_line, schedule
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import BadInput, Unavailable
-from diagnoser.model.evaluations import Node, Placement, Runtime, Schedule, Suite
+from diagnoser.model.evaluations import Node, Runtime, Schedule, Suite
 from diagnoser.model.record_json import RecordJson
 from diagnoser.wording.phrases import plural
 
@@ -62,13 +62,13 @@ def plan(
         return
     rows = len({bar.row for bar in chart})
     if rows <= _TEXT_ROWS:
-        out.print(gantt.text(chart, min(out.width, 120)), markup=False, highlight=False, soft_wrap=True)
+        out.print(gantt.text(chart, min(out.width, 120)), soft_wrap=True)
     else:
         out.print(f"The chart has {rows} rows: write it to a file with --svg.")
     if len(choices) > 1:
         out.print(_choices_table(choices))
-    out.print(summary, markup=False, highlight=False, soft_wrap=True)
-    out.print(f"Expected times: {source}.", markup=False, highlight=False, soft_wrap=True)
+    out.print(summary, soft_wrap=True)
+    out.print(f"Expected times: {source}.", soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,11 @@ def _summary(suite: Suite, plan: Schedule, in_line_seconds: float) -> str:
 
 
 def _as_json(plan: Schedule, expected: RuntimeEstimates, suite: Suite, in_line_seconds: float) -> dict[str, Any]:
+    """As programs read it: shards are "pieces" there."""
+    placements = []
+    for placement in plan.placements:
+        batch = {"pieces": [asdict(shard) for shard in placement.batch.shards], "seconds": placement.batch.seconds}
+        placements.append({**asdict(placement), "batch": batch})
     return {
         "suite": suite.name,
         "makespan": plan.makespan,
@@ -177,12 +182,6 @@ def _as_json(plan: Schedule, expected: RuntimeEstimates, suite: Suite, in_line_s
         "gpu_seconds": gpu_seconds(plan.placements, suite),
         "load": expected.load,
         "start": expected.start,
-        "placements": list(map(_placement, plan.placements)),
+        "placements": placements,
         "scorings": [asdict(scoring) for scoring in plan.scorings],
     }
-
-
-def _placement(placement: Placement) -> dict[str, Any]:
-    """As programs read it: shards are "pieces" there."""
-    batch = {"pieces": [asdict(shard) for shard in placement.batch.shards], "seconds": placement.batch.seconds}
-    return {**asdict(placement), "batch": batch}

@@ -253,7 +253,10 @@ def score(
         if not which:
             raise BadInput(f"no trial of run {run} has all of its samples and is over")
         if suite_file is not None:
-            await store.trials.set_suite(run, _with_scoring(progress.run.suite, load_suite(suite_file)))
+            commands = {task.name: task.score for task in load_suite(suite_file).tasks}
+            suite = progress.run.suite
+            tasks = tuple(replace(task, score=commands.get(task.name, task.score)) for task in suite.tasks)
+            await store.trials.set_suite(run, replace(suite, tasks=tasks))
         await store.trials.begin_scoring(run, which, again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, _settings(progress.run), as_json)
 
@@ -288,9 +291,7 @@ def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) ->
     try:
         return with_store(act, command)
     except KeyboardInterrupt:
-        err.print(
-            "The coordinator has ended; what runs goes on. `diagnoser evaluations status` lists runs.", highlight=False
-        )
+        err.print("The coordinator has ended; what runs goes on. `diagnoser evaluations status` lists runs.")
         raise typer.Exit(130) from None
 
 
@@ -315,10 +316,10 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
             left.append(trial_run)
         except BadInput as error:
             if saved.path not in unseen:
-                err.print(f"skipped: {error}", markup=False, highlight=False, style="yellow")
+                err.print(f"skipped: {error}", style="yellow")
             unseen.add(saved.path)
         except Conflict:
-            err.print(f"somebody else evaluates {saved.path}", markup=False, highlight=False)
+            err.print(f"somebody else evaluates {saved.path}")
     return left
 
 
@@ -343,7 +344,7 @@ def _service(server: str, token_file: str) -> "ServerOptions | None":
     options = ServerOptions(server, TokenSource(os.environ.get("DIAGNOSER_TOKEN", ""), token_file))
     try:
         for caution in Service(options.url, options.token).cautions():
-            err.print(caution, markup=False, highlight=False, style="yellow")
+            err.print(caution, style="yellow")
         options.token.read()
     except UsageError as error:
         raise BadInput(str(error)) from None
@@ -392,18 +393,13 @@ def _nodes(given: Sequence[str], gpus: int, slurm: bool) -> list[Node]:
         return [Node(socket.gethostname(), devices or gpus)]
     nodes = []
     for text in given:
-        names, count = _names_and_gpus(text, gpus)
-        nodes += [Node(name, count) for name in (_expanded(names) if slurm else (names,))]
+        names, _, count = text.rpartition("=")
+        if not names or not count.isdecimal() or not gpus <= int(count) <= 1024:
+            raise BadInput(f"--node {text[:60]}: must be NAME=GPUS, with at least the {gpus} GPUs of a trial")
+        nodes += [Node(name, int(count)) for name in (_expanded(names) if slurm else (names,))]
     if len({node.name for node in nodes}) != len(nodes):
         raise BadInput("a node is named twice")
     return nodes
-
-
-def _names_and_gpus(text: str, gpus: int) -> tuple[str, int]:
-    names, _, count = text.rpartition("=")
-    if not names or not count.isdecimal() or not gpus <= int(count) <= 1024:
-        raise BadInput(f"--node {text[:60]}: must be NAME=GPUS, with at least the {gpus} GPUs of a trial")
-    return names, int(count)
 
 
 def _expanded(names: str) -> tuple[str, ...]:
@@ -460,7 +456,7 @@ async def _carried_out(
 
     set_up(as_json=False, level="warning")  # to standard error: what a program reads stays alone
     pause = _PAUSES[run.backend.partition("@")[0]]
-    err.print(f"run {run.id}, {run.folder}", highlight=False, markup=False, soft_wrap=True)
+    err.print(f"run {run.id}, {run.folder}", soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     reporter = LogReporter(server) if server is not None else None
     coordinator = _coordinator(store, executor, settings, reporter)
@@ -508,12 +504,6 @@ def _can_be_scored(progress: RunProgress, trial: TrialRecord) -> bool:
             stored += shard.last - shard.first
     wanted = next(task.samples for task in progress.run.suite.tasks if task.name == trial.task)
     return stored == wanted
-
-
-def _with_scoring(suite: Suite, other: Suite) -> Suite:
-    """The suite with the score commands of another one, of the tasks that this one has, too."""
-    commands = {task.name: task.score for task in other.tasks}
-    return replace(suite, tasks=tuple(replace(task, score=commands.get(task.name, task.score)) for task in suite.tasks))
 
 
 def _is_scored(progress: RunProgress) -> bool:

@@ -4,11 +4,9 @@ import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from diagnoser.commands.open_store import with_store
-from diagnoser.commands.terminal import AsJson, iso, out, print_json
+from diagnoser.commands.terminal import AsJson, iso, out, print_json, print_rows
 from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored, trial_fields
 from diagnoser.model.errors import existing
 from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
@@ -30,13 +28,11 @@ def status(
         for found in runs:
             print_json(_run_fields(found))
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("run", "suite", "state", "started", "ended", "backend"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for found in runs:
         times = (_minute(iso(found.created)), _minute(iso(found.ended)))
-        table.add_row(*map(Text, (found.id, found.suite.name, found.state, *times, found.backend)))
-    out.print(table)
+        rows.append((found.id, found.suite.name, found.state, *times, found.backend))
+    print_rows(("run", "suite", "state", "started", "ended", "backend"), rows)
 
 
 async def progress_of(store: "SqlStore", run: str) -> RunProgress:
@@ -48,22 +44,18 @@ def show(progress: RunProgress, as_json: bool) -> None:
     if as_json:
         print_json(_fields(progress))
         return
-    table = Table(box=None, header_style="bold")
-    for column in ("checkpoint", "task", "state", "scores"):
-        table.add_column(column, overflow="fold")
+    rows = []
     for trial in progress.trials:
         scores = ", ".join(f"{name} {value:.4g}" for name, value in trial.scores.items())
-        table.add_row(*map(Text, (trial.checkpoint, trial.task, trial.state, scores)))
-    out.print(table)
+        rows.append((trial.checkpoint, trial.task, trial.state, scores))
+    print_rows(("checkpoint", "task", "state", "scores"), rows)
     for trial in progress.trials:
         if trial.error:
-            out.print(f"{trial.checkpoint} {trial.task}: {trial.error}", markup=False, highlight=False, style="red")
+            out.print(f"{trial.checkpoint} {trial.task}: {trial.error}", style="red")
     hours = f"{gpu_seconds(progress, time.time()) / 3600:.2f} GPU hours"
     out.print(
         f"run {progress.run.id} {progress.run.state}: {samples_stored(progress)} of {samples(progress)} samples, "
         f"{hours}",
-        highlight=False,
-        markup=False,
     )
 
 

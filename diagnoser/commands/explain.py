@@ -21,7 +21,7 @@ from diagnoser.web.pages.hang_view import waiting
 from diagnoser.wording.collapse_ranks import ranges
 
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
-_SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
+SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
 _SHOWN = 160
 """Characters of a line in a list; in its context more of it is shown."""
 _LISTED = 4
@@ -183,7 +183,7 @@ def _row(row: ExcerptRow, width: int) -> Iterable[Text]:
     if row.role is LineRole.CONTEXT:
         colour = "dim"
     yield Text.assemble(
-        (f"{_SIGNS[row.role]} {row.number:>{width}} ", colour),
+        (f"{SIGNS[row.role]} {row.number:>{width}} ", colour),
         (_plain(clipped(row.text)), _STYLES[row.role]),
     )
     if row.note:
@@ -215,7 +215,7 @@ def _aside(verdict: Diagnosis) -> Iterable[Text]:
     if verdict.step is not None:
         yield Text(f"  last training step in the log: {verdict.step}")
     if verdict.rollback:
-        yield Text(f"  go back to {_checkpoint(verdict.rollback)}{_skipped_steps(verdict.rollback)}")
+        yield Text(f"  go back to {_checkpoint(verdict.rollback)}")
     figures = verdict.compression
     yield Text(f"  read {figures.lines_in:,} lines, kept {figures.lines_out:,}")
     if verdict.left_out.lines:
@@ -223,18 +223,14 @@ def _aside(verdict: Diagnosis) -> Iterable[Text]:
 
 
 def _checkpoint(rollback: Rollback) -> str:
-    if not rollback.checkpoint:
-        return "the last checkpoint before the break"
-    proof = "not verified"
-    if rollback.verified:
-        proof = "verified"
-    return f"{_plain(rollback.checkpoint)} ({proof})"
-
-
-def _skipped_steps(rollback: Rollback) -> str:
+    """Name the checkpoint, and the steps whose batches to skip."""
+    name = "the last checkpoint before the break"
+    if rollback.checkpoint:
+        proof = "verified" if rollback.verified else "not verified"
+        name = f"{_plain(rollback.checkpoint)} ({proof})"
     if rollback.skip_from is None or rollback.skip_to is None:
-        return ""
-    return f", skip the batches of steps {rollback.skip_from}..{rollback.skip_to}"
+        return name
+    return f"{name}, skip the batches of steps {rollback.skip_from}..{rollback.skip_to}"
 
 
 def _heading(text: str) -> Text:

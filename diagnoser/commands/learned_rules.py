@@ -1,16 +1,21 @@
 """`rules export`: write learned rules as rule files."""
 
-import asyncio
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from diagnoser.commands.http_client import fetch_json
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import ReadToken, out, site
 from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput
+from diagnoser.model.queries import LearnedRuleQuery
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.sql.store import SqlStore
 
 _PAGE = 500
 
@@ -28,24 +33,18 @@ def rules_export(
     folder = folder or site().rules_dir
     if folder is None:
         raise BadInput("name a folder to write to, or set DIAGNOSER_RULES_DIR")
-    files = _rules_to_export(url, token, state)
+    files = dict(_served(url, token, state)) if url else with_store(partial(_stored, state), "rules export")
     for path, text in sorted(files.items()):
         target = folder / path
         if not target.resolve().is_relative_to(folder.resolve()):
             raise BadInput(f"the service returned a path outside the folder: {path!r}")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text, "utf-8")
-    out.print(f"{len(files)} rules written to {folder}", markup=False, highlight=False)
-
-
-def _rules_to_export(url: str, token: str, state: LearnedState) -> dict[str, str]:
-    """Read the text of each rule by its path, of a service or of the configured database."""
-    if url:
-        return dict(_served(url, token, state))
-    return asyncio.run(_stored(state))
+    out.print(f"{len(files)} rules written to {folder}")
 
 
 def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, str]]:
+    """Read path and text of each rule of a service."""
     after = ""
     while True:
         query = f"state={state}&limit={_PAGE}&after={after}"
@@ -58,20 +57,15 @@ def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, st
             return
 
 
-async def _stored(state: LearnedState) -> dict[str, str]:
-    from diagnoser.adapters.sql.store import open_store  # the other commands start without it
-    from diagnoser.learning.rule_lifecycle import file_of
-    from diagnoser.model.queries import LearnedRuleQuery
+async def _stored(state: LearnedState, store: "SqlStore") -> dict[str, str]:
+    """Read the text of each rule by its path, of the configured database."""
+    from diagnoser.learning.rule_lifecycle import file_of  # the other commands start without it
 
-    store = await open_store(site().database_url)
     files: dict[str, str] = {}
-    try:
-        after = ""
-        while page := await store.rules.page(LearnedRuleQuery((state,)), after, _PAGE):
-            for rule in page:
-                if rule.text:
-                    files[file_of(rule)] = rule.text
-            after = page[-1].id
-    finally:
-        await store.close()
+    after = ""
+    while page := await store.rules.page(LearnedRuleQuery((state,)), after, _PAGE):
+        for rule in page:
+            if rule.text:
+                files[file_of(rule)] = rule.text
+        after = page[-1].id
     return files

@@ -1,6 +1,5 @@
 """`logs`: the lines of a job as they came, from a running service."""
 
-import math
 import sys
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -32,16 +31,13 @@ def logs(
     service = url.rstrip("/") or f"http://{settings.host}:{settings.port}"
     place = f"{service}/api/v1/jobs/{quote(job, safe='')}"
     if attempt is None:
-        attempt = _latest_attempt(job, place, token)
+        attempt = max((stored["number"] for stored in fetch_json(place, token)["attempts"]), default=0)
+        if not attempt:
+            raise BadInput(f"{job} has no attempt yet")
     options: dict[str, object] = {"source": source, "node": node, "rank": rank, "to": last, "limit": _WINDOW}
     given = {name: value for name, value in options.items() if value not in (None, "")}
     following: int | None = first
-    end = math.inf
-    if last is not None:
-        end = last
-    while following is not None:
-        if following > end:
-            break
+    while following is not None and (last is None or following <= last):
         query = urlencode(given | {"from": following})
         window = fetch_json(f"{place}/attempts/{attempt}/lines?{query}", token)
         if as_json:
@@ -49,14 +45,6 @@ def logs(
         else:
             _print(window)
         following = window["next"]
-
-
-def _latest_attempt(job: str, place: str, token: str) -> int:
-    """Ask the service. Raises BadInput where the job has none. place: address of the job."""
-    numbers: list[int] = [attempt["number"] for attempt in fetch_json(place, token)["attempts"]]
-    if not numbers:
-        raise BadInput(f"{job} has no attempt yet")
-    return max(numbers)
 
 
 def _print(window: dict[str, Any]) -> None:

@@ -7,12 +7,12 @@ import sys
 import threading
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from io import BufferedReader
 from itertools import chain, filterfalse
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import TYPE_CHECKING, cast
 
 import zstandard
 
@@ -60,12 +60,9 @@ def diagnosed(
     exit_code: that the run ended with, None where it is not known. Raises BadInput.
     """
     log = read_log(analyzer, path)
-    facts = replace(facts_of(analyzer, log, nodes, known), runtime=tuple(dumps), events=_exit_event(exit_code))
+    events = () if exit_code is None else (Event(EventKind.EXIT, 0.0, code=exit_code),)
+    facts = replace(facts_of(analyzer, log, nodes, known), runtime=tuple(dumps), events=events)
     return log, facts, analyzer.analyze(log, facts)
-
-
-def _exit_event(code: int | None) -> tuple[Event, ...]:
-    return () if code is None else (Event(EventKind.EXIT, 0.0, code=code),)
 
 
 def facts_of(
@@ -160,17 +157,10 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     """
     name = _name(path)
     try:
-        with _open_raw(path) as raw:
+        with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
             yield _decompressed(cast(BufferedReader, raw), name)
     except _UNREADABLE as error:
         raise BadInput(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _open_raw(path: Path) -> AbstractContextManager[BinaryIO]:
-    """Open a file, or standard input, which stays open."""
-    if str(path) == "-":
-        return nullcontext(sys.stdin.buffer)
-    return path.open("rb")
 
 
 def _name(path: Path) -> str:

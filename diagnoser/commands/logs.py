@@ -1,6 +1,7 @@
 """`diagnose`, `explain` and `compress`: work on log files without a server."""
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -130,7 +131,7 @@ def compress(
     evidence = log.evidence
     if as_json:
         figures = {
-            **render.plain(evidence.compression),
+            **asdict(evidence.compression),
             "seconds": round(seconds, 3),
             "templates": len(evidence.templates),
         }

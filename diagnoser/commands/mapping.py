@@ -29,7 +29,7 @@ MappingFile = Annotated[Path | None, typer.Option("--mapping", metavar="FILE", h
 
 def check_mapping(samples: Samples = None, mapping_file: MappingFile = None, as_json: AsJson = False) -> None:
     """Show the job, attempt, rank, node and source of sample records, and why. Exits with 1 when one has no place."""
-    mapping = _read_mapping(mapping_file)
+    mapping = load_mapping(site()) if mapping_file is None else load(str(mapping_file), files.text(mapping_file))
     checked = []
     for given in samples or ["-"]:
         for sample, labels in read_samples(_text(given), mapping):
@@ -43,12 +43,6 @@ def check_mapping(samples: Samples = None, mapping_file: MappingFile = None, as_
             _show(number, result)
     if not all(result["placed"] for result in checked):
         raise typer.Exit(1)
-
-
-def _read_mapping(path: Path | None) -> FieldMapping:
-    if path is None:
-        return load_mapping(site())
-    return load(str(path), files.text(path))
 
 
 def _text(given: str) -> str:
@@ -89,7 +83,7 @@ def _checked(sample: str, labels: Labels, mapping: FieldMapping) -> dict[str, An
 
 def _show(number: int, result: dict[str, Any]) -> None:
     def line(text: str, style: str | None = None) -> None:
-        out.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+        out.print(text, style=style, soft_wrap=True)
 
     line(f"{number}  {result['sample'][:200]}", "dim")
     for field, decision in result["decided"].items():

@@ -6,13 +6,13 @@ The log is the job's own text: whatever it holds stands in code, which it cannot
 import re
 from collections.abc import Iterator, Sequence
 
+from diagnoser.commands.explain import SIGNS
 from diagnoser.commands.render import answer, clipped, places_of
 from diagnoser.commands.terminal import printable
 from diagnoser.model import Diagnosis, Line
 from diagnoser.redaction.redact import Redact, masked_lines
-from diagnoser.web.pages.excerpt import Excerpt, LineRole, excerpts
+from diagnoser.web.pages.excerpt import Excerpt, excerpts
 
-_SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
 _TICKS = re.compile(r"`+")
 
 
@@ -45,7 +45,7 @@ def _lines(excerpt: Excerpt) -> str:
     for row in excerpt.rows:
         if row.gap > 0:
             lines.append(f"   {'':{width}} ... {row.gap:,} lines")
-        lines.append(f"{_SIGNS[row.role]} {row.number:>{width}} {printable(clipped(row.text))}")
+        lines.append(f"{SIGNS[row.role]} {row.number:>{width}} {printable(clipped(row.text))}")
     return "\n".join(lines)
 
 

@@ -5,8 +5,8 @@ from typing import Annotated
 from urllib.parse import quote
 
 import typer
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from diagnoser.commands import logfile
 from diagnoser.commands.http_client import fetch_json
@@ -39,9 +39,9 @@ def policy_explain(
     table = Table("row", "", box=None, header_style="bold")
     for row, why in rows:
         if why:
-            table.add_row(row, f"no: {escape(why)}")
+            table.add_row(row, f"no: {why}")
         else:
-            table.add_row(row, f"[bold green]applies[/]: {action}")
+            table.add_row(row, Text.assemble(("applies", "bold green"), f": {action}"))
     out.print(table)
     if plan:
-        out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})", markup=False, highlight=False)
+        out.print(f"plan {plan['id']} is {plan['state']} ({plan['reason']})")

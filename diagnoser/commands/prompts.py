@@ -38,7 +38,7 @@ def prompts_render(
         else:
             raise BadInput(f"{name} cannot be filled from a log alone")
         system, user = request.system, request.user
-    err.print(f"{prompt.label} {prompt.hash}", style="dim", highlight=False)
+    err.print(f"{prompt.label} {prompt.hash}", style="dim")
     for role, text in (("system", system), ("user", user)):
-        out.print(f"--- {role}", style="bold", highlight=False)
-        out.print(text, markup=False, highlight=False, soft_wrap=True)
+        out.print(f"--- {role}", style="bold")
+        out.print(text, soft_wrap=True)

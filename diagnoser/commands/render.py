@@ -43,13 +43,9 @@ def clipped(text: str) -> str:
     return f"{text[:LINE_SHOWN]}… ({left:,} more characters)"
 
 
-def plain(value: Any) -> dict[str, Any]:
-    return asdict(value)
-
-
 def contract(diagnosis: Diagnosis) -> dict[str, Any]:
     """The fixed contract of `diagnose --json`; fields outside the contract come after it."""
-    return plain(diagnosis)
+    return asdict(diagnosis)
 
 
 def answer(verdict: Diagnosis) -> str:

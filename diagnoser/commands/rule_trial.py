@@ -102,7 +102,7 @@ def _heading(what: str, part: Found, more: str = "") -> None:
     text = f"{part['matched']} of {part['searched']} {what} match"
     if more:
         text += f": {more}"
-    out.print(text, style="bold", markup=False, highlight=False)
+    out.print(text, style="bold")
 
 
 def _says(hit: Found) -> str:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import orjson
 import typer
@@ -14,6 +14,7 @@ from diagnoser.accuracy import scoring
 from diagnoser.accuracy.triggers import TriggerYield, totals, trigger_yields
 from diagnoser.adapters import files
 from diagnoser.commands import logfile, render_scores
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.compress import AttemptLog
 from diagnoser.config.loader import load_analyzer
@@ -23,6 +24,9 @@ from diagnoser.diagnosis.llm_stage import consultation_input
 from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import GPU_TIME_SHARE
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.sql.store import SqlStore
 
 
 class FoldBy(StrEnum):
@@ -52,7 +56,7 @@ def score(
     if folder is None:
         if model or spliced:
             raise BadInput("--model and --spliced need a folder of logs")
-        verdicts = asyncio.run(_site_cases())
+        verdicts = with_store(_site_cases, "score")
         if not verdicts:
             raise BadInput("nobody has confirmed or corrected a diagnosis yet: name a folder of labelled logs")
         _print_verdicts(verdicts, by, as_json, triggers)
@@ -108,11 +112,10 @@ def _print_score(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, a
         render_scores.folds(out, by, folds)
 
 
-async def _site_cases() -> list[scoring.ScoredVerdict]:
+async def _site_cases(store: "SqlStore") -> list[scoring.ScoredVerdict]:
     """The site's own cases, with the rules of its files and the learned ones in force."""
     import time
 
-    from diagnoser.adapters.sql.store import open_store  # folders are scored without it
     from diagnoser.diagnosis.attempt_logs import AttemptLogs
     from diagnoser.learning import case_replay
     from diagnoser.learning.replay_history import ReplayHistory
@@ -121,17 +124,13 @@ async def _site_cases() -> list[scoring.ScoredVerdict]:
 
     settings = site()
     logging.set_up(as_json=False, level="error")
-    store = await open_store(settings.database_url)
-    try:
-        registry = RuleRegistry(load_analyzer(settings), store.rules, time.time)
-        await registry.refresh()
-        analyzer, policy = registry.analyzer, registry.base.knowledge.policy
-        return [
-            scoring.score_case(case_replay.label_of(case, policy), case_replay.diagnosed(case, analyzer))
-            async for case in ReplayHistory(store, AttemptLogs(store, registry.compressor)).judged()
-        ]
-    finally:
-        await store.close()
+    registry = RuleRegistry(load_analyzer(settings), store.rules, time.time)
+    await registry.refresh()
+    analyzer, policy = registry.analyzer, registry.base.knowledge.policy
+    return [
+        scoring.score_case(case_replay.label_of(case, policy), case_replay.diagnosed(case, analyzer))
+        async for case in ReplayHistory(store, AttemptLogs(store, registry.compressor)).judged()
+    ]
 
 
 def _cases(

@@ -11,7 +11,6 @@ import orjson
 import typer
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 if TYPE_CHECKING:
     from diagnoser.config.settings import Settings
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
 PIPE_WIDTH = 1000
 """Characters of a table's row that a program reads: none of its cells is cut."""
 
-out = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH)
-err = Console(stderr=True)
+# What is printed was partly written by jobs: nothing in it is markup, and nothing is coloured that was not asked for.
+out = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, markup=False, highlight=False, emoji=False)
+err = Console(stderr=True, markup=False, highlight=False, emoji=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 ReadToken = Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of that service with the scope read.")]
@@ -37,7 +37,7 @@ def site() -> "Settings":
 
 def complain(text: str) -> None:
     """One line on standard error, unwrapped: a program may read it."""
-    err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    err.print(text, style="red", soft_wrap=True)
 
 
 def printable(text: str, hidden: str = " ") -> str:
@@ -61,7 +61,7 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for column in columns:
         table.add_column(column, overflow="fold")
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*row)
     out.print(table)
 
 

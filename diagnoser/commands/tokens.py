@@ -39,7 +39,7 @@ def create(
         return is_first
 
     if with_store(add, "token create"):
-        err.print("This is the first token: from now on the service asks everybody for one.", highlight=False)
+        err.print("This is the first token: from now on the service asks everybody for one.")
     _print_secret(secret)
 
 
@@ -87,13 +87,13 @@ def revoke(name: _Name) -> None:
     """Make a token and its old secret stop working, within five seconds on every replica."""
     now = time.time()
     with_store(lambda store: store.tokens.revoke(name, now), "token revoke")
-    out.print(f"{name} is revoked", highlight=False, markup=False)
+    out.print(f"{name} is revoked")
 
 
 def _print_secret(secret: str) -> None:
     """Alone on standard output, so that a program can take it."""
-    err.print("Its secret, shown this once. Send it as 'Authorization: Bearer <secret>':", highlight=False)
-    out.print(secret, markup=False, highlight=False, soft_wrap=True)
+    err.print("Its secret, shown this once. Send it as 'Authorization: Bearer <secret>':")
+    out.print(secret, soft_wrap=True)
 
 
 def _fields(token: StoredToken, now: float) -> dict[str, Any]:

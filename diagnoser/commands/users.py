@@ -40,8 +40,8 @@ def add(name: _Name, role: _Role) -> None:
         return is_first
 
     if with_store(act, "users add"):
-        err.print("This is the first user: from now on the service asks everybody to sign in.", highlight=False)
-    out.print(f"{name} is {_article(role)}", highlight=False, markup=False)
+        err.print("This is the first user: from now on the service asks everybody to sign in.")
+    out.print(f"{name} is {_article(role)}")
 
 
 @users_cli.command(name="list")
@@ -66,28 +66,28 @@ def _row(user: User) -> tuple[str, ...]:
 def disable(name: _Name) -> None:
     """Sign a user out everywhere, at once, and let the user sign in no more. The name stays taken: history names it."""
     _change(name, UserChange(disabled=True), "disable")
-    out.print(f"{name} is disabled", highlight=False, markup=False)
+    out.print(f"{name} is disabled")
 
 
 @users_cli.command()
 def enable(name: _Name) -> None:
     """Let a disabled user sign in again."""
     _change(name, UserChange(disabled=False), "enable")
-    out.print(f"{name} may sign in", highlight=False, markup=False)
+    out.print(f"{name} may sign in")
 
 
 @users_cli.command()
 def role(name: _Name, role: Annotated[Role, typer.Argument(help="viewer, operator or admin.")]) -> None:
     """Give a user another role. That of people of the identity provider is set anew with each sign-in."""
     _change(name, UserChange(role=role), "role")
-    out.print(f"{name} is {_article(role)}", highlight=False, markup=False)
+    out.print(f"{name} is {_article(role)}")
 
 
 @users_cli.command()
 def password(name: _Name) -> None:
     """Give a user another password, asked for or read from standard input, and sign the user out everywhere."""
     _change(name, UserChange(password=_hashed(name)), "password")
-    out.print(f"{name} has a new password, and is signed out everywhere", highlight=False, markup=False)
+    out.print(f"{name} has a new password, and is signed out everywhere")
 
 
 def _change(name: str, change: UserChange, command: str) -> User:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import Field as Describe
 from pydantic import ValidationError
@@ -53,10 +53,6 @@ _BAD: Mapping[Field, UnplacedReason] = {
 
 _LEAST: Mapping[Field, int] = {"attempt": 1, "rank": -1}
 """The fields that are numbers, each with its least value."""
-
-
-class _Unusable(Exception):
-    """A value that cannot be one of its field; the message says why."""
 
 
 def canonical(name: str) -> str:
@@ -104,13 +100,7 @@ class Candidate:
             value = _matched(match)
         if self.template:
             value = self._filled(labels, known, groups, absent)
-        if self.plus:
-            return self._added(value)
-        return value
-
-    def _added(self, value: str) -> str:
-        """The number with ``plus`` on it; unchanged where it is no number of at most nine digits."""
-        if value.isdecimal() and len(value) < 10:
+        if self.plus and value.isdecimal() and len(value) < 10:
             return str(int(value) + self.plus)
         return value
 
@@ -144,6 +134,15 @@ class Decision:
     origin: str
     labels: tuple[str, ...]
     fault: str = ""
+
+
+class _Found(NamedTuple):
+    """What is found of a field. fault: why what was said cannot be used. by: who says so, None for the query, or
+    where nobody says anything."""
+
+    value: str = ""
+    fault: str = ""
+    by: Candidate | None = None
 
 
 class _CandidateFile(StrictModel):
@@ -188,7 +187,10 @@ class FieldMapping:
     def __init__(
         self, stated: Mapping[Field, Sequence[Candidate]], derived: Mapping[Field, Sequence[Candidate]]
     ) -> None:
-        self._stated = {field: (*_ours(field), *stated.get(field, ())) for field in FIELDS}
+        self._stated: dict[Field, tuple[Candidate, ...]] = {}
+        for field in FIELDS:
+            ours = [Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN]
+            self._stated[field] = (*ours, *stated.get(field, ()))
         self._derived = {field: tuple(derived.get(field, ())) for field in FIELDS}
         senders = (name for names in SENDER_NAMES.values() for name in names)
         self._names = _names(self._stated, self._derived).union(senders)
@@ -221,50 +223,27 @@ class FieldMapping:
     def trace(self, labels: Labels, defaults: RecordDefaults) -> dict[Field, "Decision"]:
         """Of each field that anything is said of: its value, and what decided it."""
         values = self._values(labels)
-        known: dict[Field, str] = {}
         decisions: dict[Field, Decision] = {}
-        for field in FIELDS:
-            default = _default(field, defaults)
-            value, fault = self._value(field, values, known, default)
-            if value or fault:
-                decider = self._decider(field, values, known, default, value)
-                decisions[field] = self._decision(decider, labels, value, fault)
-            known[field] = value
-        source = vouched_source(known["source"], values)
-        if source != known["source"]:
-            decisions["source"] = replace(decisions["source"], value=source, origin=DOUBTED_SENDER)
+        for field, found in self._found(values, defaults).items():
+            if found.value or found.fault:
+                decisions[field] = self._decision(found, labels)
+        if "source" in decisions:
+            source = vouched_source(decisions["source"].value, values)
+            if source != decisions["source"].value:
+                decisions["source"] = replace(decisions["source"], value=source, origin=DOUBTED_SENDER)
         return decisions
 
-    def _decision(self, decider: Candidate | None, labels: Labels, value: str, fault: str) -> Decision:
-        if decider is None:
-            return Decision(value, "query", (), fault)
-        read = decider.names
-        return Decision(value, decider.origin, tuple(key for key, _ in labels if self.name(key) in read), fault)
+    def _decision(self, found: _Found, labels: Labels) -> Decision:
+        if found.by is None:
+            return Decision(found.value, "query", (), found.fault)
+        read = found.by.names
+        keys = tuple(key for key, _ in labels if self.name(key) in read)
+        return Decision(found.value, found.by.origin, keys, found.fault)
 
     def node_doubts(self, labels: Labels, defaults: RecordDefaults) -> str:
         """Why lines with these labels would prove nothing about their node, or too much; "" where neither is so."""
         values = self._values(labels)
-        known: dict[Field, str] = {}
-        for field in FIELDS:
-            known[field], _ = self._value(field, values, known, _default(field, defaults))
-        return doubts(known["source"], values)
-
-    def _decider(
-        self, field: Field, values: Mapping[str, str], known: Mapping[Field, str], default: str, value: str
-    ) -> Candidate | None:
-        """The candidate that gives the value, or the first one with an unusable one; None where the query says it."""
-        for candidate in self._stated[field]:
-            if candidate.value(values, known, EMPTY):
-                return candidate
-        if default:
-            return None
-        for candidate in self._derived[field]:
-            answer = candidate.value(values, known, NO_VALUES)
-            if not answer:
-                continue
-            if value in ("", answer):
-                return candidate
-        return None
+        return doubts(self._found(values, defaults)["source"].value, values)
 
     def _holds(self, key: str) -> bool:
         name = canonical(key)
@@ -299,58 +278,49 @@ class FieldMapping:
 
     def _attribute(self, labels: Labels, defaults: RecordDefaults) -> Place | Unattributed:
         values = self._values(labels)
-        known: dict[Field, str] = {}
+        found = self._found(values, defaults)
         for field in FIELDS:
-            value, fault = self._value(field, values, known, _default(field, defaults))
-            if fault:
-                return Unattributed(_BAD[field], fault, labels)
-            known[field] = value
+            if found[field].fault:
+                return Unattributed(_BAD[field], found[field].fault, labels)
+        known: dict[Field, str] = {field: found[field].value for field in FIELDS}
         source, rank = vouched_source(known["source"], values) or DEFAULT_SOURCE, int(known["rank"] or -1)
         stream = defaults.stream_of(source, known["node"], rank)
-        if known["job"] and known["source"] != self._said("source", values, known, defaults):
+        if known["job"] and found["source"].by in self._derived["source"]:
             # What a label that was made for something else says vouches for no line of a job.
             stream = Stream(source, known["node"], rank)
         attempt = int(known["attempt"]) if known["attempt"] else None
         destination = target(known["job"], attempt, known["cluster"], stream)
         if not destination.job:
-            return Unattributed(UnplacedReason.NO_JOB, _no_job(labels), labels)
+            names = ", ".join(name for name, _ in labels[:8])
+            why = f"none of {names} names one" if names else "no label that the mapping reads was sent"
+            return Unattributed(UnplacedReason.NO_JOB, f"no job: {why}", labels)
         return Place(destination, stream)
 
-    def _said(
-        self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], defaults: RecordDefaults
-    ) -> str:
-        """The value as a name of ours, the operator's file or the query states it."""
-        for candidate in self._stated[field]:
-            if value := candidate.value(labels, known, EMPTY):
-                return value
-        return _default(field, defaults)
+    def _found(self, values: Mapping[str, str], defaults: RecordDefaults) -> dict[Field, _Found]:
+        """What is found of each field. values: of the labels, by canonical name."""
+        found: dict[Field, _Found] = {}
+        known: dict[Field, str] = {}
+        for field in FIELDS:
+            found[field] = self._value(field, values, known, _default(field, defaults))
+            known[field] = found[field].value
+        return found
 
-    def _value(
-        self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], default: str
-    ) -> tuple[str, str]:
-        """(value, why there is none although something was said)."""
+    def _value(self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], default: str) -> _Found:
         for candidate in self._stated[field]:
             if value := candidate.value(labels, known, EMPTY):
-                if fault := _fault(field, value):
-                    return "", fault
-                return value, ""
+                fault = _fault(field, value)
+                return _Found("" if fault else value, fault, candidate)
         if default:
-            return default, ""
-        first_fault = ""
+            return _Found(default)
+        unusable = _Found()
         for candidate in self._derived[field]:
             if value := candidate.value(labels, known, NO_VALUES):
                 fault = _fault(field, value)
                 if not fault:
-                    return value, ""
-                first_fault = first_fault or fault
-        if field == "job":
-            return "", first_fault
-        return "", ""
-
-
-def _ours(field: Field) -> tuple[Candidate, ...]:
-    """Our own names of the field, which win over all others."""
-    return tuple(Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN)
+                    return _Found(value, "", candidate)
+                if field == "job" and not unusable.fault:
+                    unusable = _Found("", fault, candidate)
+        return unusable
 
 
 def _is_label(part: str) -> bool:
@@ -432,13 +402,6 @@ def _count_fault(field: Field, value: str) -> str:
 def value_of(decision: Decision | None) -> str:
     """ "" where the labels say nothing of the field."""
     return decision.value if decision else ""
-
-
-def _no_job(labels: Labels) -> str:
-    names = ", ".join(name for name, _ in labels[:8])
-    if not names:
-        return "no job: no label that the mapping reads was sent"
-    return f"no job: none of {names} names one"
 
 
 def preset(*names: str) -> FieldMapping:

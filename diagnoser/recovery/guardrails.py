@@ -5,6 +5,7 @@ A guardrail only ever makes a plan more careful. Each one that changes a plan le
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from diagnoser.model import (
     AttemptKey,
@@ -77,7 +78,11 @@ def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: f
     twin = next((past for past in same_attempt if past.key == guarded.key), None)
     if twin and twin.state is not PlanState.SUPERSEDED:
         return TransitionResult(twin)
-    others = [_superseded(past, now) for past in filter(_gives_way, same_attempt) if past is not twin]
+    others = []
+    why = "a later diagnosis of the same failure planned something else"
+    for past in filter(_gives_way, same_attempt):
+        if past is not twin:
+            others.append(with_state(past, PlanState.SUPERSEDED, _R.LATER_DIAGNOSIS, by=DIAGNOSER, why=why, now=now))
     if guarded.reason == _R.WRONG_EVICTION and case.last:
         others.append(
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
@@ -217,22 +222,34 @@ def _on_probation(plan: Plan, case: _Case) -> Plan | None:
 def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
     """Several nodes of one switch or rack are proven to be at fault within minutes: the place is checked by one plan,
     and no more of its nodes go without a person."""
-    if plan.action not in CORDONS or not (plan.nodes or plan.suspects):
+    if plan.action not in CORDONS:
+        return None
+    about = plan.nodes or plan.suspects
+    if not about:
         return None
     since, places = case.now - PLACE_SECONDS, case.history.places
     recent = [old for old in case.history.past if old.created > since and old not in case.same_attempt]
-    failing = {proof.node for old in recent for proof in old.proofs}
-    place = shared_place((plan.nodes or plan.suspects)[0], failing, places)
+    failing = set(chain.from_iterable(_proven_nodes(old) for old in recent))
+    place = shared_place(about[0], failing, places)
     if not place:
         return None
-    count = len({node for node in (*failing, *plan.nodes) if place in places.get(node, ())})
-    seen = f"{count} nodes of {place.replace(':', ' ')} failed within {PLACE_SECONDS / 60:.0f} minutes"
+    seen = _seen_failing(place, failing.union(plan.nodes), places)
     if any(_checks(old, place, places) for old in recent):
         return _waiting(plan, _R.PLACE_FAILS, f"{seen}, and another plan checks it", case.now)
     if plan.action is Action.CHECK_AND_RESUBMIT:
         return None
     checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.nodes)
     return _with_change(checked, f"{seen}: its nodes are checked", case.now, _R.PLACE_FAILS)
+
+
+def _proven_nodes(plan: Plan) -> list[str]:
+    return [proof.node for proof in plan.proofs]
+
+
+def _seen_failing(place: str, failing: Collection[str], places: Mapping[str, Sequence[str]]) -> str:
+    """Say how many nodes of the place failed."""
+    count = sum(place in places.get(node, ()) for node in failing)
+    return f"{count} nodes of {place.replace(':', ' ')} failed within {PLACE_SECONDS / 60:.0f} minutes"
 
 
 def _checks(plan: Plan, place: str, places: Mapping[str, Sequence[str]]) -> bool:
@@ -400,8 +417,3 @@ def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
         passed.add(_R.ONE_LOOK)
     earlier = sum(past.key.startswith(plan.key) and past.reason in passed for past in same_attempt)
     return replace(plan, key=f"{plan.key}-{earlier + 1}") if earlier else plan
-
-
-def _superseded(plan: Plan, now: float) -> Plan:
-    why = "a later diagnosis of the same failure planned something else"
-    return with_state(plan, PlanState.SUPERSEDED, _R.LATER_DIAGNOSIS, by=DIAGNOSER, why=why, now=now)

@@ -1,7 +1,7 @@
 """The policy table: verdict -> action, mode and reason. The first row that applies decides; ``explain`` says why."""
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Literal, TypeVar
@@ -314,83 +314,25 @@ def _table_faults(path: str, text: str, table: PolicyTable) -> list[Fault]:
 
 def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
     """Say the first condition that does not hold; "" when all hold."""
-    for condition in _CONDITIONS:
-        if why := condition(when, case):
-            return why
-    return ""
+    return next((why for holds, why in _conditions(when, case) if not holds), "")
 
 
-def _other_type(when: PolicyCondition, case: PolicyCase) -> str:
-    return _unless_among(when.types, case.type, f"type is {case.type}")
-
-
-def _other_category(when: PolicyCondition, case: PolicyCase) -> str:
-    return _unless_among(when.categories, case.category, f"category is {case.category}")
-
-
-def _unless_among(wanted: Collection[object], value: object, why: str) -> str:
-    if not wanted:
-        return ""
-    if value in wanted:
-        return ""
-    return why
-
-
-def _other_node(when: PolicyCondition, case: PolicyCase) -> str:
+def _conditions(when: PolicyCondition, case: PolicyCase) -> Iterator[tuple[bool, str]]:
+    """Whether each condition of a row holds, and what is otherwise where it does not. What a row leaves out holds."""
+    yield case.type in (when.types or (case.type,)), f"type is {case.type}"
+    yield case.category in (when.categories or (case.category,)), f"category is {case.category}"
     named = "named" if case.node_named else "unnamed"
-    return "" if when.node in (None, named) else f"the node is {named}"
-
-
-def _too_unsure(when: PolicyCondition, case: PolicyCase) -> str:
-    if case.confidence >= when.confidence_min:
-        return ""
-    return f"confidence {case.confidence:.2f} is below {when.confidence_min:.2f}"
-
-
-def _too_sure(when: PolicyCondition, case: PolicyCase) -> str:
-    if when.confidence_below is None:
-        return ""
-    if case.confidence < when.confidence_below:
-        return ""
-    return f"confidence {case.confidence:.2f} is not below {when.confidence_below:.2f}"
-
-
-def _other_maturity(when: PolicyCondition, case: PolicyCase) -> str:
+    yield when.node in (None, named), f"the node is {named}"
+    sure = f"confidence {case.confidence:.2f} is"
+    yield case.confidence >= when.confidence_min, f"{sure} below {when.confidence_min:.2f}"
+    if when.confidence_below is not None:
+        yield case.confidence < when.confidence_below, f"{sure} not below {when.confidence_below:.2f}"
     maturities = {None: True, "stable": case.stable, "sandbox": case.sandbox}
-    if maturities[when.maturity]:
-        return ""
-    return f"the verdict does not come from a {when.maturity} rule"
-
-
-def _other_hint(when: PolicyCondition, case: PolicyCase) -> str:
-    return _unless_among(when.hinted, case.hint, f"the rule asks for {case.hint or 'nothing'}")
-
-
-def _other_stuck(when: PolicyCondition, case: PolicyCase) -> str:
-    if when.stuck in (None, case.stuck):
-        return ""
-    return f"agents saw {case.stuck or 'nothing'} stuck"
-
-
-def _other_label(when: PolicyCondition, case: PolicyCase) -> str:
+    yield maturities[when.maturity], f"the verdict does not come from a {when.maturity} rule"
+    yield case.hint in (when.hinted or (case.hint,)), f"the rule asks for {case.hint or 'nothing'}"
+    yield when.stuck in (None, case.stuck), f"agents saw {case.stuck or 'nothing'} stuck"
     for label, values in when.labels.items():
-        if case.labels.get(label) not in values:
-            return f"label {label} is {case.labels.get(label, 'not set')}"
-    return ""
-
-
-_CONDITIONS: tuple[Callable[[PolicyCondition, PolicyCase], str], ...] = (
-    _other_type,
-    _other_category,
-    _other_node,
-    _too_unsure,
-    _too_sure,
-    _other_maturity,
-    _other_hint,
-    _other_stuck,
-    _other_label,
-)
-"""Each says why its condition does not hold, "" where it does."""
+        yield case.labels.get(label) in values, f"label {label} is {case.labels.get(label, 'not set')}"
 
 
 def plan_key(attempt: AttemptKey, action: Action, nodes: tuple[str, ...], rollback: Rollback | None = None) -> str:

@@ -5,7 +5,7 @@ as the GPUs that a job claims for itself, decides alone.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import FailedRun, Incident, IncidentState
@@ -44,21 +44,13 @@ class RankedIncident:
         return sum(term.points for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class _Case:
-    """runs: its failures of the last day, as far as they are known."""
-
-    incident: Incident
-    runs: Sequence[FailedRun]
-    now: float
-
-
 def by_cost(incidents: Iterable[Incident], runs: Mapping[str, Sequence[FailedRun]], now: float) -> list[RankedIncident]:
     """The one first that costs most. runs: incident -> its failures of the last day."""
     ranked = []
     for incident in incidents:
-        believed = [_believed(run) for run in runs.get(incident.id, ())]
-        ranked.append(_ranked(_Case(incident, believed, now)))
+        believed = [replace(run, gpus=run.gpus and min(run.gpus, MOST_GPUS)) for run in runs.get(incident.id, ())]
+        terms = [*_costs(incident, believed, now), *_standing(incident, now)]
+        ranked.append(RankedIncident(incident, tuple(sorted(terms, key=lambda term: -abs(term.points)))))
     return sorted(ranked, key=lambda row: (-row.points, -row.incident.last_seen, row.incident.id))
 
 
@@ -73,91 +65,36 @@ def is_one_off(incident: Incident) -> bool:
     return incident.failures == 1
 
 
-def _believed(run: FailedRun) -> FailedRun:
-    return run if run.gpus is None else replace(run, gpus=min(run.gpus, MOST_GPUS))
+def _costs(incident: Incident, runs: Sequence[FailedRun], now: float) -> Iterator[Term]:
+    """What the incident costs. runs: its failures of the last day, as far as they are known."""
+    if incident.category is not Category.SCRIPT:  # after a script error others have the GPUs
+        down = [run.gpus or 0 for run in runs if run.relaunched is None and now - run.failed < GIVEN_UP]
+        if any(down):
+            yield _doublings(sum(down), f"{sum(down):,} GPUs of {_counted(len(down), 'job')} do not run again yet")
+    hours = sum(lost_hours(run, now) for run in runs)
+    if hours >= 1:
+        yield _doublings(hours, f"{hours:,.0f} GPU hours lost in the last day")
+    if incident.failures > 1:
+        yield _doublings(incident.failures, f"it happened {incident.failures:,} times")
+    if incident.jobs > 1:
+        yield _doublings(incident.jobs, f"it hit {incident.jobs:,} jobs")
 
 
-def _ranked(case: _Case) -> RankedIncident:
-    terms = list(filter(None, (term(case) for term in _TERMS)))
-    return RankedIncident(case.incident, tuple(sorted(terms, key=lambda term: -abs(term.points))))
-
-
-def _escalated(case: _Case) -> Term | None:
-    if not case.incident.escalated:
-        return None
-    return Term(ESCALATED, "it was escalated")
-
-
-def _gpus_held(case: _Case) -> Term | None:
-    """Jobs that failed and are not running again. After a script error others have their GPUs."""
-    if case.incident.category is Category.SCRIPT:
-        return None
-    down = []
-    for run in case.runs:
-        if run.relaunched is None and case.now - run.failed < GIVEN_UP:
-            down.append(run.gpus or 0)
-    if not any(down):
-        return None
-    return _doublings(sum(down), f"{sum(down):,} GPUs of {_counted(len(down), 'job')} do not run again yet")
-
-
-def _hours_lost(case: _Case) -> Term | None:
-    hours = sum(lost_hours(run, case.now) for run in case.runs)
-    if hours < 1:
-        return None
-    return _doublings(hours, f"{hours:,.0f} GPU hours lost in the last day")
-
-
-def _repeats(case: _Case) -> Term | None:
-    if case.incident.failures < 2:
-        return None
-    return _doublings(case.incident.failures, f"it happened {case.incident.failures:,} times")
-
-
-def _spread(case: _Case) -> Term | None:
-    if case.incident.jobs < 2:
-        return None
-    return _doublings(case.incident.jobs, f"it hit {case.incident.jobs:,} jobs")
-
-
-def _machine(case: _Case) -> Term | None:
-    if case.incident.category is not Category.INFRASTRUCTURE:
-        return None
-    where = case.incident.node or "the same machines"
-    return Term(MACHINE, f"the next job on {where} may fail as well")
-
-
-def _owners(case: _Case) -> Term | None:
-    if case.incident.category is not Category.SCRIPT:
-        return None
-    return Term(OWNERS, "a script error: its owner can fix it")
-
-
-def _in_hand(case: _Case) -> Term | None:
-    if case.incident.state is not IncidentState.ACKNOWLEDGED:
-        return None
-    return Term(IN_HAND, f"{case.incident.assignee or 'somebody'} works on it")
-
-
-def _age(case: _Case) -> Term | None:
-    quiet = max(0.0, case.now - case.incident.last_seen)
+def _standing(incident: Incident, now: float) -> Iterator[Term]:
+    """What it means for the next jobs, whose it is, and how fresh."""
+    if incident.escalated:
+        yield Term(ESCALATED, "it was escalated")
+    if incident.category is Category.INFRASTRUCTURE:
+        yield Term(MACHINE, f"the next job on {incident.node or 'the same machines'} may fail as well")
+    if incident.category is Category.SCRIPT:
+        yield Term(OWNERS, "a script error: its owner can fix it")
+    if incident.state is IncidentState.ACKNOWLEDGED:
+        yield Term(IN_HAND, f"{incident.assignee or 'somebody'} works on it")
+    quiet = max(0.0, now - incident.last_seen)
     points = max(-quiet / HALF_LIFE, FADED)
-    if points > -1:
-        return None
-    return Term(points, f"no failure for {_hours(quiet)}")
-
-
-_TERMS: tuple[Callable[[_Case], Term | None], ...] = (
-    _escalated,
-    _gpus_held,
-    _hours_lost,
-    _repeats,
-    _spread,
-    _machine,
-    _owners,
-    _in_hand,
-    _age,
-)
+    if points <= -1:
+        lasted = f"{quiet / 86_400:.0f} days" if quiet >= 2 * 86_400 else f"{quiet / HOUR:.0f} hours"
+        yield Term(points, f"no failure for {lasted}")
 
 
 def _doublings(amount: float, why: str) -> Term:
@@ -166,7 +103,3 @@ def _doublings(amount: float, why: str) -> Term:
 
 def _counted(count: int, noun: str) -> str:
     return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 86_400:.0f} days" if seconds >= 2 * 86_400 else f"{seconds / HOUR:.0f} hours"

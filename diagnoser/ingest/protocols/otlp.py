@@ -218,19 +218,14 @@ def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
     """(where the text of a record begins, where it and the body end); (0, 0) unless the record is a time, a severity,
     each if there is one, and then a body that is a text.
 
-    This runs for each record, so that it is one function that reads keys and lengths where they stand. It leaves what
-    is rare to ``_read_record``, which reads everything.
+    This runs for each record, so that keys and lengths are read where they stand. It leaves what is rare to
+    ``_read_record``, which reads everything.
     """
     if end - start < _SHORTEST:
         return 0, 0
-    position = start
-    if body[position] == _TIME_KEY:
-        position += 9
-    if body[position] != _BODY_KEY:  # number and text of a severity: neither says where a line goes
-        position += _NUMBER_SKIPPED.get(body[position : position + 2], 0)
-        position += _TEXT_SKIPPED.get(body[position : position + 2], 0)
-        if position + 4 > end or body[position] != _BODY_KEY:
-            return 0, 0
+    position = _body_place(body, start)
+    if position + 4 > end or body[position] != _BODY_KEY:
+        return 0, 0
     size = body[position + 1]
     position += 2
     if size > 0x7F:
@@ -244,6 +239,17 @@ def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
     if length > 0x7F and size > 0x7F:
         length, position = length & 0x7F | body[position] << 7, position + 1
     return (position, rest) if position + length == rest else (0, 0)
+
+
+def _body_place(body: bytes, start: int) -> int:
+    """Where the body of a record begins if only a time and a severity, which say nothing of its place, come first."""
+    position = start
+    if body[position] == _TIME_KEY:
+        position += 9
+    if body[position] == _BODY_KEY:
+        return position
+    position += _NUMBER_SKIPPED.get(body[position : position + 2], 0)
+    return position + _TEXT_SKIPPED.get(body[position : position + 2], 0)
 
 
 def _part(body: bytes, start: int, stop: int, number: int) -> bytes:

@@ -30,16 +30,28 @@ class EvaluationsPage(Schema):
 
 
 @dataclass(frozen=True, slots=True)
+class ScorePoint:
+    """A score in a box of 160 x 30. top, bottom: a standard error up and down. drop: where it is worse than chance
+    explains."""
+
+    x: float
+    y: float
+    top: float
+    bottom: float
+    drop: ScoreDrop | None
+
+
+@dataclass(frozen=True, slots=True)
 class ScoreRow:
-    """A metric of a task. line: points of a polyline in a box of 160 x 30. bars: a standard error up and down from each
-    score that has one, as (x, top, bottom). dropped: scores that are worse than chance explains, as (x, y, drop). drop:
-    of the newest checkpoint."""
+    """A metric of a task."""
 
     of: ScoreSeries
-    line: str
-    bars: Sequence[tuple[float, float, float]]
-    dropped: Sequence[tuple[float, float, ScoreDrop]]
-    drop: ScoreDrop | None
+    points: Sequence[ScorePoint]
+
+    @property
+    def line(self) -> str:
+        """As of a polyline."""
+        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +71,16 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
     suite = query.suite or next(iter(suites), "")
     mine = [run for run in runs if run.suite.name == suite]
     trials = await core.store.trials.trials_of([run.id for run in mine])
+    drawn = series((run, trials[run.id]) for run in mine)
+    dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = defaultdict(dict)
+    for drop in drops(drawn):
+        dropped[drop.task, drop.metric][drop.score.checkpoint] = drop
     return pages.draw(
         "evaluations.html",
         suites=suites,
         suite=suite,
         runs=[_run_row(run, trials[run.id]) for run in mine],
-        rows=_score_rows(series((run, trials[run.id]) for run in mine)),
+        rows=[_score_row(scores, dropped[scores.task, scores.metric]) for scores in drawn],
     )
 
 
@@ -101,33 +117,20 @@ def _run_row(run: TrialRun, trials: Sequence[TrialRecord]) -> RunRow:
     return RunRow(run, states.count(TrialState.SCORED), states.count(TrialState.FAILED), len(states))
 
 
-def _score_rows(of: Sequence[ScoreSeries]) -> list[ScoreRow]:
-    dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = defaultdict(dict)
-    for drop in drops(of):
-        dropped[drop.task, drop.metric][drop.score.checkpoint] = drop
-    return [_score_row(scores, dropped[scores.task, scores.metric]) for scores in of]
-
-
 def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
     """Points stand by step where every checkpoint has one, else at equal distances."""
     steps = [score.step for score in of.scores if score.step is not None]
     if len(steps) < len(of.scores):
         steps = list(range(len(of.scores)))
     across = _scaled(steps, _WIDTH)
-    values = [score.value for score in of.scores]
-    tops = [score.value + (score.noise or 0.0) for score in of.scores]
-    bottoms = [score.value - (score.noise or 0.0) for score in of.scores]
-    heights = [_HEIGHT - y for y in _scaled([*values, *tops, *bottoms], _HEIGHT)]
-    count = len(values)
-    spots = list(zip(across, heights[:count], of.scores, strict=True))
-    bars = zip(across, heights[count : 2 * count], heights[2 * count :], strict=True)
-    return ScoreRow(
-        of,
-        " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in spots),
-        [(x, top, bottom) for x, top, bottom in bars if top < bottom],
-        [(x, y, dropped[score.checkpoint]) for x, y, score in spots if score.checkpoint in dropped],
-        dropped.get(of.scores[-1].checkpoint),
-    )
+    highs = [score.value + (score.noise or 0.0) for score in of.scores]
+    lows = [score.value - (score.noise or 0.0) for score in of.scores]
+    heights = _scaled([*(score.value for score in of.scores), *highs, *lows], _HEIGHT)
+    points = []
+    for place, score in enumerate(of.scores):
+        y, top, bottom = (_HEIGHT - height for height in heights[place :: len(of.scores)])
+        points.append(ScorePoint(across[place], y, top, bottom, dropped.get(score.checkpoint)))
+    return ScoreRow(of, points)
 
 
 def _scaled(values: Sequence[float], length: float) -> list[float]:

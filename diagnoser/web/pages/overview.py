@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Depends, Request
 from fastapi.responses import RedirectResponse, Response
 
-from diagnoser.model import BreakerState, IncidentState, PlanState
+from diagnoser.model import BreakerState, Incident, IncidentState, Plan, PlanState
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput
 from diagnoser.model.queries import PlanFilter
@@ -22,7 +23,7 @@ from diagnoser.recovery.plan_states import ACTING
 from diagnoser.recovery.priority import RankedIncident, by_cost, is_one_off
 from diagnoser.web.api.health import PartHealth, Readiness, check_health
 from diagnoser.web.api.incidents import Act, IncidentId, IncidentQuery, change, find, list_incidents
-from diagnoser.web.api.params import sort_field
+from diagnoser.web.api.params import first_page, sort_field
 from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Core, Health, Live, Logs, Plans
 from diagnoser.web.http.routing import Router
@@ -42,7 +43,6 @@ from diagnoser.web.pages.recovery import (
     waiting_entries,
 )
 from diagnoser.web.pages.rendering import Drawn, page_query
-from diagnoser.web.pages.time_axis import TimeAxis
 from diagnoser.web.pages.views import list_url, views_of
 
 CANDIDATES, RUNS = 50, 300
@@ -122,6 +122,9 @@ async def now_page(request: Request, core: Core, live: Live, health: Health, pag
     listed, now = await _incident_list(core, query), await _situation(core, health)
     chosen = query.model_dump(mode="json", exclude={"cursor", "limit", "sort"}, exclude_defaults=True)
     order = ColumnOrder("/", chosen, query.order, BY_COST)
+    # The API and downloads, which know no cost, list the same incidents by time.
+    by_time = {"sort"} if query.order.by == BY_COST.by else set()
+    listed_query = IncidentQuery(**query.model_dump(exclude={"cursor", "limit"} | by_time))
     return pages.draw(
         "now.html",
         listed=listed,
@@ -133,7 +136,7 @@ async def now_page(request: Request, core: Core, live: Live, health: Health, pag
         order=order,
         next_url=order.page(listed.after),
         base_url=core.config.base_url or str(request.base_url).rstrip("/"),
-        saved=await views_of(core, ListName.INCIDENTS, order.chosen, IncidentQuery(**_as_list(query))),
+        saved=await views_of(core, ListName.INCIDENTS, order.chosen, listed_query),
     )
 
 
@@ -152,17 +155,11 @@ async def incident_page(
     """done, late: plans that the last press was about, as on the recovery page."""
     incident, now = await find(core.store, id), core.clock()
     records = await core.store.incidents.failures(id, after, FAILURES + 1)
-    shown = records[:FAILURES]
-    newest, axis, is_reading = None, None, False
-    if shown and not after:
-        newest = shown[0]
-        axis, is_reading = await _axis(core, logs, newest)
+    shown, following = first_page(records, FAILURES, attrgetter("id"))
+    newest = shown[0] if shown and not after else None
     runs = await core.store.diagnoses.runs_of_incidents([id], now - DAY, RUNS)
     (rank,) = by_cost([incident], runs, now)
     of_failures = list({record.plan.id: record.plan for record in shown if record.plan}.values())
-    waiting = [plan for plan in of_failures if plan.state is PlanState.WAITING]
-    others = [plan for plan in of_failures if plan.state in ACTING]
-    queue = await waiting_entries(core, waiting[:QUEUE], now)
     return pages.draw(
         "incident.html",
         incident=incident,
@@ -171,17 +168,39 @@ async def incident_page(
         mutes=list(MUTES),
         outcomes=await outcomes_of(core, done, late, now),
         undoable=undoable(plans, of_failures, now),
-        groups=node_groups(queue, nodes_out(await core.store.nodes.marks(incident.cluster)) if queue else ()),
-        strips=[(plan, await plan_strip(core, logs, plan)) for plan in others[:STRIPS]],
         records=shown,
-        newest=newest,
-        kept_nodes=await core.store.evidence.nodes_with_snapshots(newest.attempt) if newest else [],
-        axis=axis,
-        is_reading=is_reading,
-        log_path=log_path(newest.attempt) if newest else "",
-        next_url=f"/incidents/{id}?" + urlencode({"after": shown[-1].id}) if len(records) > FAILURES else "",
+        next_url=f"/incidents/{id}?{urlencode({'after': following})}" if following else "",
         is_first=not after,
+        **await _plans_shown(core, logs, incident, of_failures, now),
+        **await _newest_shown(core, logs, newest),
     )
+
+
+async def _plans_shown(core: Core, logs: Logs, incident: Incident, plans: Sequence[Plan], now: float) -> dict[str, Any]:
+    """Plans that wait for a person, grouped by their nodes, and how far those are that somebody acts on."""
+    waiting = [plan for plan in plans if plan.state is PlanState.WAITING]
+    queue = await waiting_entries(core, waiting[:QUEUE], now)
+    marks = await core.store.nodes.marks(incident.cluster) if queue else ()
+    others = [plan for plan in plans if plan.state in ACTING]
+    strips = [(plan, await plan_strip(core, logs, plan)) for plan in others[:STRIPS]]
+    return {"groups": node_groups(queue, nodes_out(marks)), "strips": strips}
+
+
+async def _newest_shown(core: Core, logs: Logs, newest: DiagnosisRecord | None) -> dict[str, Any]:
+    """The newest failure with its time axis, on the first page of the failures; the others begin with an older one.
+    There is no axis yet while the log is large and being read."""
+    if newest is None:
+        return {"newest": None, "kept_nodes": [], "axis": None, "is_reading": False, "log_path": ""}
+    (index, is_reading), job, node_lines = await asyncio.gather(
+        log_of(logs, newest), core.store.jobs.find(newest.attempt.job), logs.context.node_lines(newest)
+    )
+    return {
+        "newest": newest,
+        "kept_nodes": await core.store.evidence.nodes_with_snapshots(newest.attempt),
+        "axis": await attempt_axis(core, newest, job, index, node_lines),
+        "is_reading": is_reading,
+        "log_path": log_path(newest.attempt),
+    }
 
 
 @router.post("/incidents/decide")
@@ -250,14 +269,6 @@ async def _incidents_by_cost(core: Core, query: NowQuery) -> IncidentList:
     return IncidentList(ranked[:end], one_offs, len(set(owners.values()) - {""}), after, is_by_cost=True)
 
 
-def _as_list(query: NowQuery) -> dict[str, Any]:
-    """The same incidents, as the API and downloads ask for them: by time where the page has them by cost."""
-    fields = query.model_dump(exclude={"cursor", "limit"})
-    if query.order.by == BY_COST.by:
-        del fields["sort"]
-    return fields
-
-
 def _place(cursor: str) -> int:
     """How many rows come before the page. Raises BadInput."""
     if not cursor:
@@ -273,14 +284,6 @@ async def _people(core: Core, caller: Credential) -> list[str]:
         return []
     users = await core.store.users.list_all()
     return [user.name for user in users if user.disabled is None and user.role.scope.covers(Scope.OPERATE)]
-
-
-async def _axis(core: Core, logs: Logs, record: DiagnosisRecord) -> tuple[TimeAxis | None, bool]:
-    """Also whether there is none yet because the log is large and being read."""
-    (index, is_reading), job, node_lines = await asyncio.gather(
-        log_of(logs, record), core.store.jobs.find(record.attempt.job), logs.context.node_lines(record)
-    )
-    return await attempt_axis(core, record, job, index, node_lines), is_reading
 
 
 async def _situation(core: Core, health: Health) -> Situation:

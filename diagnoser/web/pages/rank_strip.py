@@ -98,7 +98,7 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
         silent="" if log.unnamed or not log.ranks else "".join(_silent(rows)),
         height=min(len(rows) * _ROW_HEIGHT, _HEIGHT),
         ranks=len(ranks),
-        notes=tuple(_notes(log, ranks, scale)),
+        notes=tuple(filter(None, (_missing_note(log, ranks), _early_note(log, scale)))),
     )
 
 
@@ -154,22 +154,28 @@ def _cell(x: int, y: int, width: int) -> str:
     return f"M{x} {y}h{width}v1h-{width}z"
 
 
-def _notes(log: LogTimeline, ranks: Sequence[int], scale: TimeScale) -> Iterator[str]:
-    """Ranks that never printed, and those that stopped before most others."""
-    missing = sorted({*ranks} - {span.rank for span in log.ranks})
+def _missing_note(log: LogTimeline, ranks: Sequence[int]) -> str:
+    """Ranks that never printed."""
     if not log.ranks:
-        yield "No line that was kept names its rank: who printed when is not known."
-    elif missing and log.unnamed:
-        yield f"{log.unnamed:,} lines that name their rank were only counted: who printed when is not known of all."
-    elif missing:
-        yield f"No line came from {ranks_name(missing)}."
+        return "No line that was kept names its rank: who printed when is not known."
+    missing = sorted({*ranks} - {span.rank for span in log.ranks})
+    if not missing:
+        return ""
+    if log.unnamed:
+        return f"{log.unnamed:,} lines that name their rank were only counted: who printed when is not known of all."
+    return f"No line came from {ranks_name(missing)}."
+
+
+def _early_note(log: LogTimeline, scale: TimeScale) -> str:
+    """Ranks that stopped before most others. Positions in a log without times tell only who was written first."""
     lasts = sorted(span.last for span in log.ranks)
     if len(lasts) < 2 or not log.is_timed:
-        return  # positions in the log tell only who was written first
+        return ""
     usual = lasts[len(lasts) // 2]
     early = [span for span in log.ranks if scale.x(usual) - scale.x(span.last) > _EARLY]
-    if 0 < len(early) < len(lasts) / 2:
-        before = usual - max(span.last for span in early)
-        how_long = f"{lasting(before)} or more " if before >= 1 else ""
-        who = ranks_name([span.rank for span in early]).capitalize()
-        yield f"{who} fell silent {how_long}before most others."
+    if not 0 < len(early) < len(lasts) / 2:
+        return ""
+    before = usual - max(span.last for span in early)
+    how_long = f"{lasting(before)} or more " if before >= 1 else ""
+    who = ranks_name([span.rank for span in early]).capitalize()
+    return f"{who} fell silent {how_long}before most others."

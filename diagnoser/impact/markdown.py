@@ -16,13 +16,15 @@ _NAME = 200
 
 def report_markdown(report: ImpactReport, link: str, redact: Redact) -> str:
     """link: of the page, which defines the figures. redact: hides secrets in names."""
+    needs = [pair for pair in report.closings.items() if pair[0] is not Closing.AUTOMATIC]
+    weeks = [_share_cells(stamp(week.start)[:10], week) for week in report.by_week]
     parts = [
         "# Impact of failures",
         f"{stamp(report.since)} to {stamp(report.until)}. Definitions: {link}",
         "\n".join(f"- {fact}" for fact in _facts(report)),
         "## Why a person was needed",
-        "\n".join(f"- {CLOSING_WORDS[closing]}: {count}" for closing, count in _needs(report)),
-        *_section("Closed without a person, by week", _SHARE, [_week(week) for week in report.by_week]),
+        "\n".join(f"- {CLOSING_WORDS[closing]}: {count}" for closing, count in needs),
+        *_section("Closed without a person, by week", _SHARE, weeks),
         *_section("Closed without a person, by category", _SHARE, map(_share_row, report.by_category)),
         *_section("Closed without a person, by cluster", _SHARE, map(_share_row, report.by_cluster)),
     ]
@@ -78,12 +80,6 @@ def _facts(report: ImpactReport) -> Iterator[str]:
     yield f"from the failure to the next launch: {_spread(report.to_relaunch)}"
 
 
-def _needs(report: ImpactReport) -> Iterator[tuple[Closing, int]]:
-    for closing, count in report.closings.items():
-        if closing is not Closing.AUTOMATIC:
-            yield closing, count
-
-
 def _costs(report: ImpactReport) -> Iterator[tuple[str, Sequence[Cost]]]:
     yield "GPU hours lost by category", report.cost_by_category
     yield "GPU hours lost by type", report.cost_by_type
@@ -102,10 +98,6 @@ def _spread(spread: Spread) -> str:
 
 def _percent(share: float | None) -> str:
     return "none closed yet" if share is None else percent(share)
-
-
-def _week(week: ClosedShare) -> Sequence[str]:
-    return _share_cells(stamp(week.start)[:10], week)
 
 
 def _share_row(share: ClosedShare) -> Sequence[str]:

@@ -1,10 +1,11 @@
 """The report of impact: what failures of a window of time cost, how they were dealt with, and how often they come."""
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TypeVar
 
 from diagnoser.impact import poisson
 from diagnoser.impact.closing import Closing, closing_of
@@ -120,6 +121,7 @@ class _Failure:
     hours: float | None
 
 
+K = TypeVar("K")
 _Key = Callable[[AttemptOutcome], tuple[str, str]]
 """(cluster, name) of the group that a failure belongs to; no name for none."""
 
@@ -135,15 +137,17 @@ def build_report(
     failures = _failures(ordered, since, now)
     runs = [failure.run for failure in failures]
     times = run_times(ordered, since, now)
+    weeks = _grouped(failures, lambda failure: week_of(failure.run.diagnosed))
+    plans = [(failure.outcome.plan, failure.run) for failure in failures]
     return ImpactReport(
         since=since,
         until=now,
         attempts=len(ordered),
         recovery=recovery_figures(runs, now),
         manual=manual_recovery(runs),
-        closings=_closings(failures),
+        closings=dict.fromkeys(Closing, 0) | Counter(failure.closing for failure in failures),
         share=_closed("", failures),
-        by_week=_by_week(failures),
+        by_week=[_closed("", weeks[start], start) for start in sorted(weeks)],
         by_category=_shares(failures, lambda outcome: str(outcome.category)),
         by_cluster=_shares(failures, lambda outcome: outcome.cluster),
         cost_by_category=_costs(failures, lambda outcome: ("", str(outcome.category))),
@@ -154,7 +158,7 @@ def build_report(
         costly_jobs=_costs(failures, lambda outcome: ("", outcome.attempt.job))[:MOST_COSTLY],
         costly_incidents=_costs(failures, lambda outcome: ("", outcome.incident), _incident_label)[:MOST_COSTLY],
         to_verdict=_spread(run.diagnosed - run.failed for run in runs),
-        to_plan=_spread(_plan_seconds(failures)),
+        to_plan=_spread(plan.created - run.failed for plan, run in plans if plan),
         to_relaunch=_spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
@@ -173,11 +177,11 @@ def _failures(outcomes: Iterable[AttemptOutcome], since: float, now: float) -> l
     return failures
 
 
-def _closings(failures: Iterable[_Failure]) -> dict[Closing, int]:
-    counts = dict.fromkeys(Closing, 0)
+def _grouped(failures: Iterable[_Failure], key: Callable[[_Failure], K]) -> dict[K, list[_Failure]]:
+    groups = defaultdict[K, list[_Failure]](list)
     for failure in failures:
-        counts[failure.closing] += 1
-    return counts
+        groups[key(failure)].append(failure)
+    return groups
 
 
 def _closed(name: str, failures: Sequence[_Failure], start: float = 0.0) -> ClosedShare:
@@ -189,17 +193,8 @@ def _closed(name: str, failures: Sequence[_Failure], start: float = 0.0) -> Clos
 
 
 def _shares(failures: Iterable[_Failure], name_of: Callable[[AttemptOutcome], str]) -> list[ClosedShare]:
-    groups = defaultdict[str, list[_Failure]](list)
-    for failure in failures:
-        groups[name_of(failure.outcome)].append(failure)
+    groups = _grouped(failures, lambda failure: name_of(failure.outcome))
     return [_closed(name, groups[name]) for name in sorted(groups)]
-
-
-def _by_week(failures: Iterable[_Failure]) -> list[ClosedShare]:
-    weeks = defaultdict[float, list[_Failure]](list)
-    for failure in failures:
-        weeks[week_of(failure.run.diagnosed)].append(failure)
-    return [_closed("", weeks[start], start) for start in sorted(weeks)]
 
 
 def _type_label(outcome: AttemptOutcome) -> str:
@@ -214,11 +209,8 @@ def _incident_label(outcome: AttemptOutcome) -> str:
 
 def _costs(failures: Iterable[_Failure], key: _Key, label: Callable[[AttemptOutcome], str] | None = None) -> list[Cost]:
     """Sum up the cost of each group that has a name, the highest first."""
-    groups = defaultdict[tuple[str, str], list[_Failure]](list)
-    for failure in failures:
-        groups[key(failure.outcome)].append(failure)
     costs = []
-    for (cluster, name), members in groups.items():
+    for (cluster, name), members in _grouped(failures, lambda failure: key(failure.outcome)).items():
         if not name:
             continue
         hours = [member.hours for member in members if member.hours is not None]
@@ -228,12 +220,6 @@ def _costs(failures: Iterable[_Failure], key: _Key, label: Callable[[AttemptOutc
             shown = label(newest.outcome)
         costs.append(Cost(name, len(members), math.fsum(hours), len(members) - len(hours), cluster, shown))
     return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
-
-
-def _plan_seconds(failures: Iterable[_Failure]) -> Iterable[float]:
-    for failure in failures:
-        if failure.outcome.plan:
-            yield failure.outcome.plan.created - failure.run.failed
 
 
 def _spread(seconds: Iterable[float]) -> Spread:

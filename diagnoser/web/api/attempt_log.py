@@ -221,17 +221,13 @@ def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
         previous=previous,
         next=following,
         facets={
-            "ranks": _counts((_known_rank(rank), count) for rank, count in facets.ranks),
+            "ranks": _counts((None if rank == NOBODY else rank, count) for rank, count in facets.ranks),
             "node": _counts(facets.nodes),
             "source": _counts(facets.sources),
             "level": _counts(facets.levels),
         },
         revision=log.revision,
     )
-
-
-def _known_rank(rank: int) -> int | None:
-    return None if rank == NOBODY else rank
 
 
 def _counts(pairs: Iterable[tuple[int | str | None, int]]) -> list[FacetCount]:

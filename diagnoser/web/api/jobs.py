@@ -11,6 +11,7 @@ from pydantic import Field, StringConstraints, model_validator
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     ENDS,
+    Attempt,
     AttemptKey,
     CheckpointPhase,
     Event,
@@ -21,7 +22,7 @@ from diagnoser.model import (
     spoken_job_id,
 )
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import BadInput, OwnerMoved, existing
+from diagnoser.model.errors import BadInput, NotFound, OwnerMoved, existing
 from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter, JobFilter
 from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
@@ -221,6 +222,14 @@ async def show(id: JobPath, core: Core) -> JobPage:
     job = existing(await core.store.jobs.find(id), f"no job is called {id!r}")
     attempts = await core.store.jobs.attempts(id)
     return JobPage.from_attempts(job, attempts, await latest(core.store, id), core.config.base_url)
+
+
+async def find_attempt(store: SqlStore, key: AttemptKey) -> Attempt:
+    """Raises NotFound."""
+    for attempt in await store.jobs.attempts(key.job):
+        if attempt.key == key:
+            return attempt
+    raise NotFound(f"no attempt {key.number} of {key.job!r}")
 
 
 async def latest(store: SqlStore, job: str) -> dict[int, DiagnosisRecord]:

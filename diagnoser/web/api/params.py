@@ -115,19 +115,11 @@ def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _utc_if_set(seconds: float | None) -> datetime | None:
-    return utc(seconds) if seconds else None
-
-
-def _known_rank(rank: int) -> int | None:
-    return None if rank < 0 else rank
-
-
 Moment = Annotated[datetime, BeforeValidator(utc)]
 """A field of an answer, filled with seconds since the epoch."""
-MomentIfSet = Annotated[datetime | None, BeforeValidator(_utc_if_set)]
+MomentIfSet = Annotated[datetime | None, BeforeValidator(lambda seconds: utc(seconds) if seconds else None)]
 """The same; null for None and for 0, which stand for never."""
-KnownRank = Annotated[int | None, BeforeValidator(_known_rank)]
+KnownRank = Annotated[int | None, BeforeValidator(lambda rank: None if rank < 0 else rank)]
 """A rank of an answer; null for -1, which stands for none."""
 TextIfAny = Annotated[str | None, BeforeValidator(lambda text: text or None)]
 """A text of an answer; null for an empty one."""

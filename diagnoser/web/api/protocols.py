@@ -6,7 +6,7 @@ Each has a twin of the framework's behind it, by which it is described.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from fastapi import Request, Response
@@ -84,7 +84,7 @@ def routes() -> list[BaseRoute]:
     plain: list[BaseRoute] = []
     described = Router(tags=["logs"])
     for protocol in protocols.PROTOCOLS:
-        receive, greet = _endpoint(protocol), _greeter(protocol)
+        receive, greet = _endpoint(protocol), partial(_greet, protocol=protocol)
         plain += [Route(path, receive, methods=list(protocol.methods)) for path in protocol.paths]
         plain += [Route(path, greet) for path in protocol.greetings]
         _describe(protocol, receive, described)
@@ -111,12 +111,9 @@ def _endpoint(protocol: Protocol) -> Endpoint:
     return receive
 
 
-def _greeter(protocol: Protocol) -> Endpoint:
-    async def greet(request: Request) -> Response:
-        await _sender(request, protocol)
-        return _response(protocol.greetings[request.url.path])
-
-    return greet
+async def _greet(request: Request, protocol: Protocol) -> Response:
+    await _sender(request, protocol)
+    return _response(protocol.greetings[request.url.path])
 
 
 def _describe(protocol: Protocol, receive: Endpoint, router: Router) -> None:

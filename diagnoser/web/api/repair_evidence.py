@@ -68,8 +68,9 @@ async def send(
     """Before a plan takes the node out: its kernel log, the state of its GPUs, counters. It proves nothing. A later one
     of the same node replaces it."""
     job = await intake.job_access.check(caller, id)
-    parts = await asyncio.to_thread(_masked_parts, body.parts, core.redact)
-    snapshot = NodeSnapshot(body.node, core.clock(), parts)
+    outputs = await asyncio.to_thread(lambda: [masked_lines(part.output, core.redact) for part in body.parts])
+    parts = [SnapshotPart(part.id, part.exit_code, text) for part, text in zip(body.parts, outputs, strict=True)]
+    snapshot = NodeSnapshot(body.node, core.clock(), tuple(parts))
     await core.store.evidence.add_snapshot(AttemptKey(job, attempt), snapshot)
 
 
@@ -96,10 +97,6 @@ async def download(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, ca
     data = await asyncio.to_thread(_tar, _members(snapshots, files, report, core.redact), core.clock())
     disposition = {"content-disposition": f'attachment; filename="evidence-{attempt}.tar"'}
     return Response(data, media_type="application/x-tar", headers=disposition)
-
-
-def _masked_parts(parts: Sequence[SnapshotPartBody], redact: Redact) -> tuple[SnapshotPart, ...]:
-    return tuple(SnapshotPart(part.id, part.exit_code, masked_lines(part.output, redact)) for part in parts)
 
 
 def _members(

@@ -96,7 +96,10 @@ async def search(core: Core, shipped_rules: ShippedRules, viewer: Viewer, q: str
     all_jobs = list(dict.fromkeys([*jobs, *diagnosed]))
     shipped = [rule for rule in shipped_rules() if _has_all(f"{rule.id} {rule.title} {rule.type}", words)]
     hits = {
-        HitKind.JOB: [_of_job(job, base) for job in all_jobs[:limit]],
+        HitKind.JOB: [
+            SearchHit(title=visible(job), detail="", url=f"{base}/jobs/{quote(job, safe='')}")
+            for job in all_jobs[:limit]
+        ],
         HitKind.NODE: [_of_node(node, base) for node in nodes],
         HitKind.INCIDENT: [_of_incident(incident, base) for incident in incidents],
         HitKind.LINE: [_of_record(record, words, base) for record in records],
@@ -111,10 +114,6 @@ async def search(core: Core, shipped_rules: ShippedRules, viewer: Viewer, q: str
 def _has_all(text: str, words: Iterable[str]) -> bool:
     folded = text.casefold()
     return all(word in folded for word in words)
-
-
-def _of_job(job: str, base: str) -> SearchHit:
-    return SearchHit(title=visible(job), detail="", url=f"{base}/jobs/{quote(job, safe='')}")
 
 
 def _of_node(found: FoundNode, base: str) -> SearchHit:

@@ -65,10 +65,14 @@ class JobAccess:
             return {}
         reasons, others = dict[str, str](), list[str]()
         for job in jobs:
-            if job.startswith(NODE_LOG):
-                reasons[job] = _node_reason(caller, job)
-            else:
+            if not job.startswith(NODE_LOG):
                 others.append(job)
+            elif caller.vouches:
+                cluster, _, node = job.removeprefix(NODE_LOG).partition("/")
+                reasons[job] = _foreign(caller, f"the node {node!r}", cluster)
+            else:
+                needed = f"a node's log needs a token with the scope 'agent'; {caller.name!r} has '{caller.scope}'"
+                reasons[job] = needed
         if not sees_all:
             owners = await self._owners_of(others, Owner(caller.cluster, caller.tenant))
             for job, owner in owners.items():
@@ -169,10 +173,3 @@ def _foreign(caller: Credential, what: str, cluster: str) -> str:
     if caller.cluster in ("", cluster):
         return ""
     return f"{what} belongs to the cluster {cluster!r}, and the token {caller.name!r} to {caller.cluster!r}"
-
-
-def _node_reason(caller: Credential, log: str) -> str:
-    if not caller.vouches:
-        return f"a node's log needs a token with the scope 'agent'; {caller.name!r} has '{caller.scope}'"
-    cluster, _, node = log.removeprefix(NODE_LOG).partition("/")
-    return _foreign(caller, f"the node {node!r}", cluster)

@@ -111,13 +111,9 @@ def _secret(header: str) -> str:
     if scheme.lower() == "bearer":
         return value.strip()
     # An API key of Elasticsearch is an id and a secret, written as Basic writes a user and a password.
-    if scheme.lower() in ("basic", "apikey"):
-        return _password(value)
-    return ""
-
-
-def _password(encoded: str) -> str:
+    if scheme.lower() not in ("basic", "apikey"):
+        return ""
     try:
-        return base64.b64decode(encoded, validate=True).decode().partition(":")[2]
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""

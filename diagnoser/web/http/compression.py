@@ -31,14 +31,10 @@ class ReadCompression:
         self._compressed = GZipMiddleware(app, minimum_size=LEAST_BYTES, compresslevel=LEVEL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        app = self._compressed if _may_compress(scope) else self._app
+        is_read = scope["type"] == "http" and scope["method"] == "GET"
+        is_foreign = is_read and Headers(scope=scope).get("sec-fetch-site") in ("cross-site", "same-site")
+        app = self._compressed if is_read and not is_foreign else self._app
         await app(scope, receive, send)
-
-
-def _may_compress(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["method"] != "GET":
-        return False
-    return Headers(scope=scope).get("sec-fetch-site") not in ("cross-site", "same-site")
 
 
 class CompressedFiles(StaticFiles):

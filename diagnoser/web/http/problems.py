@@ -98,7 +98,7 @@ def install(app: FastAPI, page: ErrorAnswer, protocols: ProtocolErrors) -> None:
     app.add_exception_handler(DiagnoserError, handlers.on_own)
     app.add_exception_handler(RequestValidationError, handlers.on_invalid)
     app.add_exception_handler(HTTPException, handlers.on_http)
-    app.add_exception_handler(ClientDisconnect, _on_hang_up)
+    app.add_exception_handler(ClientDisconnect, handlers.on_hang_up)
     app.add_exception_handler(Exception, handlers.on_bug)
 
 
@@ -116,7 +116,8 @@ class _ErrorHandlers:
         if isinstance(error, Denied):
             services.core.metrics.refused_requests.labels(str(error.status)).inc()
         if _is_visit(request, error) and await services.people.authenticator.has_people():
-            return RedirectResponse(f"/login?{urlencode({'next': _address(request)})}", HTTPStatus.SEE_OTHER)
+            address = f"{request.url.path}?{request.url.query}".removesuffix("?")
+            return RedirectResponse(f"/login?{urlencode({'next': address})}", HTTPStatus.SEE_OTHER)
         problem = Problem(title=error.title, status=error.status, detail=str(error))
         return self._answer(request, problem, _headers(request, error))
 
@@ -130,6 +131,11 @@ class _ErrorHandlers:
         if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
             headers["Allow"] = _allowed(request)
         return self._answer(request, _from_http(request, error), headers)
+
+    async def on_hang_up(self, request: Request, error: Exception) -> Response:
+        """A client that leaves while it sends a body is no fault of ours."""
+        structlog.get_logger().info("client_hung_up", path=request.url.path)
+        return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
 
     async def on_bug(self, request: Request, error: Exception) -> Response:
         own = getattr(request.state, "request_id", "")
@@ -160,22 +166,10 @@ def _allowed(request: Request) -> str:
     return ", ".join(sorted(methods.get(exact, ())))
 
 
-async def _on_hang_up(request: Request, error: Exception) -> Response:
-    """A client that leaves while it sends a body is no fault of ours."""
-    structlog.get_logger().info("client_hung_up", path=request.url.path)
-    return Response(status_code=HTTPStatus.BAD_REQUEST)  # nobody reads it
-
-
 def _masked(problem: Problem, redact: Redact) -> Problem:
     """An error repeats what it was given, which may be a line of a log or a field with a credential."""
     errors = [FieldProblem(where=fault.where, message=redact(fault.message)) for fault in problem.errors]
     return problem.model_copy(update={"detail": redact(problem.detail), "errors": errors})
-
-
-def _address(request: Request) -> str:
-    if request.url.query:
-        return f"{request.url.path}?{request.url.query}"
-    return request.url.path
 
 
 def _is_visit(request: Request, error: DiagnoserError) -> bool:

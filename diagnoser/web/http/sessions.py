@@ -63,9 +63,8 @@ class Sessions:
     async def begin(self, user: User, address: str, browser: str) -> str:
         """The value of the cookie: new with every sign-in, so that none that somebody else has set is ever one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
-        session = Session(
-            hash_of(secret), user.name, now, now, now + self.limits.life, address, _printable(browser)[:BROWSER_LENGTH]
-        )
+        shown = "".join(char if char.isprintable() else " " for char in browser[:BROWSER_LENGTH])
+        session = Session(hash_of(secret), user.name, now, now, now + self.limits.life, address, shown)
         await self._store.add_session(session)
         return secret
 
@@ -99,7 +98,3 @@ class Sessions:
         self._use_noted[hash] = now
         with suppress(Unavailable):  # no request fails for it
             await self._store.record_session_use(hash, now)
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)

@@ -27,7 +27,8 @@ class SpokenJobIds:
         async def rewritten(message: Message) -> None:
             nonlocal start
             tenant = scope.get("state", {}).get("tenant", "")
-            if tenant and _has_length(message):
+            is_start = message["type"] == "http.response.start"
+            if tenant and is_start and "content-length" in Headers(raw=message["headers"]):
                 start = message  # its length is known with the body
                 return
             if not tenant or message["type"] != "http.response.body":
@@ -45,12 +46,6 @@ class SpokenJobIds:
             await send({**message, "body": body})
 
         await self._app(scope, receive, rewritten if scope["type"] == "http" else send)
-
-
-def _has_length(message: Message) -> bool:
-    if message["type"] != "http.response.start":
-        return False
-    return "content-length" in Headers(raw=message["headers"])
 
 
 def spoken(body: bytes, tenant: str) -> bytes:

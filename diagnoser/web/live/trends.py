@@ -99,7 +99,8 @@ class FailureTrends:
             return self._counted[1]
 
     async def _count(self, now: float) -> FailureTrend:
-        times = _span_times(now)
+        end = (math.floor(now / SPAN) + 1) * SPAN  # of the span that is open
+        times = [end - number * SPAN for number in range(int(DAYS * 86_400 / SPAN), -1, -1)]
         known = 0  # spans from the first one on whose counts are at hand
         while known < len(times) - 1 - OPEN_SPANS and times[known] in self._spans:
             known += 1
@@ -135,13 +136,6 @@ def failure_trend(
     for start, end, span in zip(times[:-1], times[1:], counts, strict=True):
         bars.append(Bar(start, end, _parts(span, tallest)))
     return FailureTrend(tuple(bars), totals, nodes)
-
-
-def _span_times(now: float) -> list[float]:
-    """Where the spans of the last days begin, the open one last, and the end of that one."""
-    end = (math.floor(now / SPAN) + 1) * SPAN
-    count = int(DAYS * 86_400 / SPAN)
-    return [end - number * SPAN for number in range(count, -1, -1)]
 
 
 def _parts(span: Mapping[Category, int], tallest: int) -> tuple[BarPart, ...]:

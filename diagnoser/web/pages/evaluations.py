@@ -10,7 +10,7 @@ from pydantic import Field
 
 from diagnoser.evaluations import gantt, progress
 from diagnoser.evaluations.scores import ScoreSeries, drops, series
-from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRecord, TrialRun, TrialState
+from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRun, TrialState
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Schema
@@ -71,6 +71,10 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
     suite = query.suite or next(iter(suites), "")
     mine = [run for run in runs if run.suite.name == suite]
     trials = await core.store.trials.trials_of([run.id for run in mine])
+    rows = []
+    for run in mine:
+        states = [trial.state for trial in trials[run.id]]
+        rows.append(RunRow(run, states.count(TrialState.SCORED), states.count(TrialState.FAILED), len(states)))
     drawn = series((run, trials[run.id]) for run in mine)
     dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = defaultdict(dict)
     for drop in drops(drawn):
@@ -79,7 +83,7 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
         "evaluations.html",
         suites=suites,
         suite=suite,
-        runs=[_run_row(run, trials[run.id]) for run in mine],
+        runs=rows,
         rows=[_score_row(scores, dropped[scores.task, scores.metric]) for scores in drawn],
     )
 
@@ -110,11 +114,6 @@ def _chart(found: RunProgress, now: float) -> Markup:
         return Markup()
     summary = f"{len(found.batches)} batches on {len({bar.row for bar in bars})} slots"
     return Markup(gantt.svg(bars, f"What ran where in {found.run.suite.name}", summary))  # noqa: S704 - its texts are escaped there
-
-
-def _run_row(run: TrialRun, trials: Sequence[TrialRecord]) -> RunRow:
-    states = [trial.state for trial in trials]
-    return RunRow(run, states.count(TrialState.SCORED), states.count(TrialState.FAILED), len(states))
 
 
 def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:

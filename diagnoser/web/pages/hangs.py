@@ -5,11 +5,9 @@ import asyncio
 from fastapi.responses import Response
 
 from diagnoser.diagnosis import hang_evidence
-from diagnoser.hang.report import HangReport
 from diagnoser.model import AttemptKey
-from diagnoser.model.errors import NotFound
 from diagnoser.web.api.evidence import AttemptPath
-from diagnoser.web.api.jobs import latest
+from diagnoser.web.api.jobs import find_attempt, latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import hang_view
@@ -25,11 +23,13 @@ SHOWN = {"suspects": 8, "waits": 12, "groups": 24, "behind": 8, "stacks": 8, "re
 async def hang_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, pages: Drawn) -> Response:
     """Also of an attempt without dumps: then it says what was asked for."""
     key, store = AttemptKey(id, attempt), core.store
-    if all(known.key != key for known in await store.jobs.attempts(id)):
-        raise NotFound(f"no attempt {attempt} of {id!r}")
+    await find_attempt(store, key)
     job, hang = await store.jobs.find(id), await logs.context.hang_report(key)
     nodes = dict(job.rank_nodes) if job else {}
     nodes |= {suspect.rank: suspect.node for suspect in hang.suspects if suspect.node} if hang else {}
+    headline = "No dumps of the ranks"
+    if hang:
+        headline = hang_evidence.findings(hang, 0).headline or "No rank is suspected"
     return pages.draw(
         "hang.html",
         key=key,
@@ -39,16 +39,10 @@ async def hang_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, p
         bands=await asyncio.to_thread(hang_view.bands, hang, nodes) if hang else [],
         families_left_out=hang_view.families_left_out(hang) if hang else 0,
         waits=hang_view.waiting(hang.graph) if hang else [],
-        headline=_headline(hang),
+        headline=headline,
         states=list(hang_view.RankState),
         dumps=hang_view.dump_summaries(await store.evidence.list_runtime_files(key)),
         requests=await store.evidence.requests(key),
         group_name=hang_view.group_name,
         shown=SHOWN,
     )
-
-
-def _headline(hang: HangReport | None) -> str:
-    if hang is None:
-        return "No dumps of the ranks"
-    return hang_evidence.findings(hang, 0).headline or "No rank is suspected"

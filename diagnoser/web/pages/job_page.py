@@ -9,14 +9,14 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
-from diagnoser.model.errors import NotFound, existing
+from diagnoser.model.errors import existing
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.evidence import AttemptPath
-from diagnoser.web.api.jobs import latest
+from diagnoser.web.api.jobs import find_attempt, latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages.rendering import Drawn, reading_pages
@@ -110,8 +110,7 @@ async def changes_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs
     """What is different since the last run of the family that went well; where none did, since the run before."""
     store, key = core.store, AttemptKey(id, attempt)
     job = await _find(store, id)
-    if all(known.key != key for known in await store.jobs.attempts(id)):
-        raise NotFound(f"no attempt {attempt} of {id!r}")
+    await find_attempt(store, key)
     run = await _run(store, key, (await latest(store, id)).get(attempt))
     before = await _run_before(store, job, run)
     comparison = await logs.context.compare(key, before.key) if before else None

@@ -1,7 +1,6 @@
 """The page of one node: what is known of it, and the buttons to note something and to give it back."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -82,10 +81,15 @@ class NodeView:
 
 @router.get("/nodes/{node}", dependencies=[Depends(may_read)])
 async def node_page(node: NodePath, core: Core, pages: Drawn, cluster: Name = "") -> Response:
-    """Without a cluster the node of that name in each, where events or incidents tell of it."""
+    """Without a cluster the node of that name in each, where events or incidents tell of it; else in that of jobs that
+    name none."""
     store, now = core.store, core.clock()
     records = await store.diagnoses.page(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
-    clusters = [cluster] if cluster else await _clusters_of(store, node)
+    clusters = [cluster]
+    if not cluster:
+        marks = {mark.cluster for mark in await store.nodes.marks("") if mark.node == node}
+        incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
+        clusters = sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
     views = [await _view(store, name, node, records, now) for name in clusters]
     known = [view for view in views if view.is_known]
     if not known and not records:
@@ -107,13 +111,6 @@ async def uncordon(node: NodePath, form: Pressed, core: Core) -> Response:
     return _to(node, form.text("cluster"))
 
 
-async def _clusters_of(store: SqlStore, node: str) -> list[str]:
-    """Where events or incidents tell of it; else that of jobs that name none."""
-    marks = {mark.cluster for mark in await store.nodes.marks("") if mark.node == node}
-    incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
-    return sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
-
-
 async def _view(store: SqlStore, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
     incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
     events, notes, alerts, asked = await asyncio.gather(
@@ -126,7 +123,11 @@ async def _view(store: SqlStore, cluster: str, node: str, failures: list[Diagnos
         store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS), store.node_facts.ran_on(cluster, node, RUNS)
     )
     last = next(iter(events), None)
-    request = _request_since(last, asked)
+    # The newest request to give the node back, unless something has happened to the node since.
+    request = next((r for r in asked if last is None or r.created >= last.time - OPEN_SECONDS), None)
+    is_asked = False
+    if request and request.state is UncordonState.OPEN:
+        is_asked = request.created > now - OPEN_SECONDS
     checks = [_check(record, cluster, node) for record in failures]
     return NodeView(
         cluster=cluster,
@@ -140,20 +141,8 @@ async def _view(store: SqlStore, cluster: str, node: str, failures: list[Diagnos
         ran=ran,
         uncordon=not not_ours(node, last),
         asked=request,
-        is_asked=request is not None and _is_open(request, now),
+        is_asked=is_asked,
     )
-
-
-def _request_since(last: NodeEvent | None, requests: Sequence[UncordonRequest]) -> UncordonRequest | None:
-    """The newest request to give the node back, unless something has happened to the node since."""
-    for request in requests:
-        if last is None or request.created >= last.time - OPEN_SECONDS:
-            return request
-    return None
-
-
-def _is_open(request: UncordonRequest, now: float) -> bool:
-    return request.state is UncordonState.OPEN and request.created > now - OPEN_SECONDS
 
 
 def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None:

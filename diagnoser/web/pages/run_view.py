@@ -81,15 +81,10 @@ async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunVie
     axis = await asyncio.to_thread(time_axis, facts) if status else None
     activity = rank_activity(index.timeline.ranks, index.timeline) if status else ""
     steps = newest_steps(points_of(index))
-    if status and status.step is None and steps:
-        status = _of_step(status, steps[0])
+    if status and status.step is None and steps:  # the newest lines of all ranks hold none
+        names = ("stage", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second")
+        status = replace(status, **fields_of(steps[0], names))
     return RunView(attempt, status, steps, activity, axis, is_reading)
-
-
-def _of_step(status: RunStatus, point: Progress) -> RunStatus:
-    """The newest step of the whole log, where the newest lines of all ranks hold none."""
-    names = ("stage", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second")
-    return replace(status, **fields_of(point, names))
 
 
 async def index_of(logs: Logs, key: AttemptKey) -> LogIndex | None:

@@ -6,10 +6,10 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from diagnoser.localize.metric_watch import seen_in
-from diagnoser.model import Attempt, AttemptKey, Progress
-from diagnoser.model.errors import NotFound
+from diagnoser.model import AttemptKey, Progress
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.recovery.retry_history import family
+from diagnoser.web.api.jobs import find_attempt
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import charts
@@ -26,7 +26,7 @@ router = reading_pages()
 async def series(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
     """An SVG image; empty if the log prints no series and no checkpoint was reported."""
     key = AttemptKey(id, number)
-    attempt = await _find(core, key)
+    attempt = await find_attempt(core.store, key)
     points = sorted(await logs.context.progress(key), key=lambda point: point.line)
     drawn, events = charts.curves(points), await asyncio.to_thread(seen_in, points, is_running=attempt.ended is None)
     blocked = charts.blocked_curve(attempt.events)
@@ -39,21 +39,13 @@ async def series_data(id: JobPath, number: int, core: Core, logs: Logs) -> Respo
     """The curves of an attempt and of the family's last runs, and marks by step: for charts that can be hovered. Runs
     whose logs are large may be missing until they have been read."""
     key = AttemptKey(id, number)
-    attempt = await _find(core, key)
+    attempt = await find_attempt(core.store, key)
     index = await index_of(logs, key)
     points = await asyncio.to_thread(points_of, index) if index else []
     runs = [("this run", "", points), *await _earlier(core, logs, key)]
     marks = await asyncio.to_thread(run_marks, attempt, points)
     charted = await asyncio.to_thread(run_charts, runs)
     return JSONResponse(as_json(charted, marks), headers={"Cache-Control": "no-store"})
-
-
-async def _find(core: Core, key: AttemptKey) -> Attempt:
-    """Raises NotFound."""
-    for attempt in await core.store.jobs.attempts(key.job):
-        if attempt.key == key:
-            return attempt
-    raise NotFound(f"no attempt {key.number} of {key.job!r}")
 
 
 async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[tuple[str, str, list[Progress]]]:

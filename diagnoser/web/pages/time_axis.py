@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_timeline import LogTimeline
-from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, PlanChange, Progress, Stage
+from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, Progress, Stage
 from diagnoser.web.pages.rank_strip import RankStrip, rank_strip
 from diagnoser.web.pages.time_scale import ScalePart, TimeScale, time_scale
 from diagnoser.wording.phrases import after, joined
@@ -242,7 +242,9 @@ def time_axis(facts: AxisFacts) -> TimeAxis | None:
         clock = clock_shift(log, facts.attempt)
         saved = _checkpoints(facts.attempt, facts.plan, clock)
         events, plan = _events(facts, clock), _plan(facts.plan, clock)
-    cited = [_in_log_time(line, clock) for line in facts.cited]
+    cited = []
+    for line in facts.cited:  # only a line of a node's own log has a time of the service
+        cited.append(replace(line, time=clock.to_log(line.time)) if line.is_of_node else line)
     root = next((line.time for line in cited if line.role == "root"), None)
     failed = None
     if facts.has_failed:
@@ -317,13 +319,6 @@ def _failed(log: LogTimeline, root: float | None, cited: Sequence[float]) -> tup
     return min(max(first, log.begin), log.end), log.end
 
 
-def _in_log_time(line: CitedLine, clock: ClockShift) -> CitedLine:
-    """Only a line of a node's own log has a time of the service."""
-    if not line.is_of_node:
-        return line
-    return replace(line, time=clock.to_log(line.time))
-
-
 def _cited(line: CitedLine) -> AxisMark:
     name = "root cause" if line.role == "root" else line.role
     if line.what:
@@ -356,19 +351,16 @@ def _events_of(attempt: Attempt, clock: ClockShift) -> list[AxisMark]:
 def _checkpoints(attempt: Attempt, plan: Plan | None, clock: ClockShift) -> list[AxisMark]:
     """Each stands where it was saved, and looks as what is known of it now."""
     marks = []
+    target = plan.rollback if plan else None
     for saved in reported(attempt.events):
-        is_chosen = _goes_back_to(plan, saved)
+        is_chosen = False
+        if target and saved.path:
+            is_chosen = (target.checkpoint, target.step) == (saved.path, saved.step)
         kind = f"checkpoint {checkpoint_shape(saved)}"
         if is_chosen:
             kind += " chosen"
         marks.append(AxisMark(0.0, clock.to_log(saved.saved), kind, _checkpoint(saved, is_chosen=is_chosen)))
     return marks
-
-
-def _goes_back_to(plan: Plan | None, saved: Checkpoint) -> bool:
-    if plan is None or plan.rollback is None or not saved.path:
-        return False
-    return (plan.rollback.checkpoint, plan.rollback.step) == (saved.path, saved.step)
 
 
 def _checkpoint(saved: Checkpoint, *, is_chosen: bool) -> str:
@@ -396,25 +388,17 @@ def _plan(plan: Plan | None, clock: ClockShift) -> list[AxisMark]:
         return []
     marks = []
     for change in plan.history:
-        marks.append(AxisMark(0.0, clock.to_log(change.time), f"plan {change.state}", _change(change)))
+        what = f"{PLAN_STATES[change.state]}: {change.why} ({change.by})"
+        marks.append(AxisMark(0.0, clock.to_log(change.time), f"plan {change.state}", what))
     for step in plan.steps:
         if step.time:
-            kind, ended = _step_end(step.exit_code)
+            kind, ended = "plan failed", f"exit {step.exit_code}"
+            if step.exit_code is None:
+                ended = "could not be started"
+            elif step.exit_code == 0:
+                kind = "plan step"
             marks.append(AxisMark(0.0, clock.to_log(step.time), kind, f"{step.command[:TEXT]} ({ended})"))
     return marks
-
-
-def _step_end(exit_code: int | None) -> tuple[str, str]:
-    """How a step of a plan is drawn, and how it ended in words."""
-    if exit_code is None:
-        return "plan failed", "could not be started"
-    if exit_code != 0:
-        return "plan failed", f"exit {exit_code}"
-    return "plan step", "exit 0"
-
-
-def _change(change: PlanChange) -> str:
-    return f"{PLAN_STATES[change.state]}: {change.why} ({change.by})"
 
 
 def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
@@ -428,14 +412,11 @@ def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
     marks = []
     for timed in log.progress:
         if timed.point.checkpoint or timed.point.stage is Stage.SAVE:
-            marks.append(AxisMark(0.0, timed.time, "saved", _saved(timed.point)))
+            step = "" if timed.point.step is None else f" of step {number(timed.point.step)}"
+            what = f"checkpoint{step} saved{after(': ', timed.point.checkpoint)}"
+            marks.append(AxisMark(0.0, timed.time, "saved", what))
     lane = drawn.lane("Stages", marks, log.end)
     return replace(lane, spans=tuple(shown))
-
-
-def _saved(point: Progress) -> str:
-    step = "" if point.step is None else f" of step {number(point.step)}"
-    return f"checkpoint{step} saved{after(': ', point.checkpoint)}"
 
 
 def _metrics(facts: AxisFacts) -> list[AxisMark]:

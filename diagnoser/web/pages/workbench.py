@@ -24,6 +24,7 @@ from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Core, Workbench
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of, see_other
+from diagnoser.web.pages.log_view import text_parts
 from diagnoser.web.pages.rendering import Drawn, Pages
 
 PATH = "/rules/workbench"
@@ -102,7 +103,9 @@ async def save(form: Pressed, core: Core, bench: Workbench, pages: Drawn) -> Res
     try:
         rule, checks = await proposed(bench, form.caller, await _proposal(core, draft))
     except RequestValidationError as error:
-        return await _draw(core, bench, pages, draft, "", Fault(_first_fault(error)), 400)
+        wanted = [_WANTED[place] for place in places_of(error) if place in _WANTED]
+        why = next(iter(wanted), "The rule cannot be read.")
+        return await _draw(core, bench, pages, draft, "", Fault(why), 400)
     except (BadInput, NotFound) as error:
         return await _draw(core, bench, pages, draft, "", Fault(str(error)), 400)
     if wrong := faults(checks):
@@ -162,15 +165,7 @@ def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:
     stop = min(len(hit.text), start + SHOWN_CHARS)
     if start:
         yield "…", False
-    at = start
-    for low, high in hit.spans:
-        if low >= stop:
-            break
-        if low > at:
-            yield hit.text[at:low], False
-        yield hit.text[low : min(high, stop)], True
-        at = min(high, stop)
-    yield hit.text[at:stop], False
+    yield from text_parts(hit.text[start:stop], [(low - start, high - start) for low, high in hit.spans if low < stop])
     if stop < len(hit.text):
         yield "…", False
 
@@ -232,13 +227,6 @@ _WANTED = {
     "anchors": "Give an anchor: words that every matching line contains, of at most 200 characters.",
     "title": "Give the rule a title.",
 }
-
-
-def _first_fault(error: RequestValidationError) -> str:
-    for place in places_of(error):
-        if place in _WANTED:
-            return _WANTED[place]
-    return "The rule cannot be read."
 
 
 async def _listed(core: Core, bench: Workbench, q: str) -> list[ListedRule]:

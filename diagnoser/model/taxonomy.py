@@ -1,7 +1,7 @@
 """The closed lists: what a log can end as, why a job can fail, and what can be done about it.
 
 The failure types are those of Table 3 of "Characterization of Large Language Model Development in the Datacenter"
-(NSDI'24), extended where modern logs show failures that the table has no name for (``EXTENSIONS``).
+(NSDI'24), extended where modern logs show failures that the table has no name for: those without a ``GPU_TIME_SHARE``.
 """
 
 from collections.abc import Mapping
@@ -93,26 +93,6 @@ class FailureType(StrEnum):
 
 _T = FailureType
 
-EXTENSIONS = frozenset(
-    {
-        _T.GPU_LOST,
-        _T.GPU_DRIVER_ERROR,
-        _T.FILESYSTEM_ERROR,
-        _T.DISK_FULL,
-        _T.HOST_HARDWARE_ERROR,
-        _T.CONTAINER_RUNTIME_ERROR,
-        _T.HOST_OUT_OF_MEMORY,
-        _T.SEGMENTATION_FAULT,
-        _T.LOSS_DIVERGENCE,
-        _T.CONFIGURATION_ERROR,
-        _T.COMPLETED,
-        _T.CANCELLED,
-        _T.PREEMPTED,
-        _T.TIME_LIMIT,
-    }
-)
-"""Types that Table 3 of the paper does not have."""
-
 GPU_TIME_SHARE: dict[FailureType, float] = {
     _T.NVLINK_ERROR: 30.25,
     _T.CUDA_ERROR: 15.77,
@@ -151,52 +131,63 @@ def _exception(name: str) -> str:
     return f"a Python {name} with no deeper cause"
 
 
-DEFINITIONS: dict[FailureType, str] = {
-    _T.NVLINK_ERROR: "NVLink or NVSwitch fault (Xid 74, SXid), fabric manager",
-    _T.CUDA_ERROR: "a call to the accelerator failed at run time, not for memory: illegal access, launch failure",
-    _T.NODE_FAILURE: "a machine was lost, rebooted, not ready, or its kernel panicked",
-    _T.ECC_ERROR: "uncorrectable memory error of an accelerator (Xid 48, 63, 64, 94, 95), row remapping failed",
-    _T.NETWORK_ERROR: "fabric fault: InfiniBand, RoCE, NIC, link down, completion with error, no route to host",
-    _T.CONNECTION_ERROR: "TCP, HTTP, rendezvous, store, hub or service refused, reset or timed out; port in use",
-    _T.S3_STORAGE_ERROR: "an object store (S3, GCS, OSS, MinIO, Ceph) could not be read or written",
-    _T.NCCL_TIMEOUT_ERROR: "a collective timed out (watchdog, barrier), and the log shows nothing deeper",
-    _T.NCCL_REMOTE_ERROR: "a peer left or closed the connection during a collective, and nothing deeper is shown",
-    _T.GPU_LOST: "an accelerator fell off the bus (Xid 79), is missing, or has no handle",
-    _T.GPU_DRIVER_ERROR: "driver or firmware: version mismatch, GSP timeout (Xid 119, 120), NVML or start failed",
-    _T.FILESYSTEM_ERROR: "a mounted file system: stale handle, input/output error, read-only, transport endpoint",
-    _T.DISK_FULL: "no space left, or the quota of a disk or of /dev/shm is used up",
-    _T.HOST_HARDWARE_ERROR: "machine check, PCIe errors, heat, power",
-    _T.CONTAINER_RUNTIME_ERROR: "image pull, container start, cgroup or device plugin",
-    _T.DATALOADER_KILLED: "a data loading worker was killed or left unexpectedly",
-    _T.ATTRIBUTE_ERROR: _exception("AttributeError"),
-    _T.RUNTIME_ERROR: _exception("RuntimeError"),
-    _T.ASSERTION_ERROR: _exception("AssertionError"),
-    _T.VALUE_ERROR: _exception("ValueError"),
-    _T.ZERO_DIVISION_ERROR: _exception("ZeroDivisionError"),
-    _T.OUT_OF_MEMORY_ERROR: "memory of the accelerator is used up",
-    _T.MODEL_LOADING_ERROR: "a checkpoint or weights that do not fit, are cut, corrupt or of another format",
-    _T.DATASET_LOADING_ERROR: "building, indexing, reading or parsing the data failed",
-    _T.HOST_OUT_OF_MEMORY: "memory of the machine or cgroup is used up: OOM killer, exit 137 for memory",
-    _T.SEGMENTATION_FAULT: "native code crashed: SIGSEGV, SIGBUS, SIGABRT with no deeper cause",
-    _T.LOSS_DIVERGENCE: "loss or gradients became NaN or infinite, exploded, or the loss scale hit its minimum",
-    _T.FILE_NOT_FOUND_ERROR: "a file or folder that is not there, told by Python, a shell or a tool",
-    _T.OS_ERROR: "a Python OSError with no better type",
-    _T.TYPE_ERROR: _exception("TypeError"),
-    _T.NAME_ERROR: _exception("NameError"),
-    _T.PERMISSION_ERROR: "permission denied, told by Python, a shell or a tool",
-    _T.IMPORT_ERROR: "a module, symbol or shared library that cannot be loaded",
-    _T.KEY_ERROR: _exception("KeyError"),
-    _T.SYNTAX_ERROR: "Python or shell code that does not parse",
-    _T.ARGUMENT_ERROR: "command line arguments that a program refuses",
-    _T.CALLED_PROCESS_ERROR: "a child process that failed, with no deeper cause shown",
-    _T.INDEX_ERROR: _exception("IndexError"),
-    _T.CONFIGURATION_ERROR: "a setting, config file, environment or size of parallelism that cannot work",
-    _T.COMPLETED: "the run reached its end",
-    _T.CANCELLED: "somebody or a tool stopped it",
-    _T.PREEMPTED: "the scheduler or cloud took its resources back",
-    _T.TIME_LIMIT: "its time was over",
-    _T.UNKNOWN: "the log does not show the cause",
+_BY_CATEGORY: Mapping[Category, Mapping[FailureType, str]] = {
+    Category.INFRASTRUCTURE: {
+        _T.NVLINK_ERROR: "NVLink or NVSwitch fault (Xid 74, SXid), fabric manager",
+        _T.CUDA_ERROR: "a call to the accelerator failed at run time, not for memory: illegal access, launch failure",
+        _T.NODE_FAILURE: "a machine was lost, rebooted, not ready, or its kernel panicked",
+        _T.ECC_ERROR: "uncorrectable memory error of an accelerator (Xid 48, 63, 64, 94, 95), row remapping failed",
+        _T.NETWORK_ERROR: "fabric fault: InfiniBand, RoCE, NIC, link down, completion with error, no route to host",
+        _T.CONNECTION_ERROR: "TCP, HTTP, rendezvous, store, hub or service refused, reset or timed out; port in use",
+        _T.S3_STORAGE_ERROR: "an object store (S3, GCS, OSS, MinIO, Ceph) could not be read or written",
+        _T.NCCL_TIMEOUT_ERROR: "a collective timed out (watchdog, barrier), and the log shows nothing deeper",
+        _T.NCCL_REMOTE_ERROR: "a peer left or closed the connection during a collective, and nothing deeper is shown",
+        _T.GPU_LOST: "an accelerator fell off the bus (Xid 79), is missing, or has no handle",
+        _T.GPU_DRIVER_ERROR: "driver or firmware: version mismatch, GSP timeout (Xid 119, 120), NVML or start failed",
+        _T.FILESYSTEM_ERROR: "a mounted file system: stale handle, input/output error, read-only, transport endpoint",
+        _T.DISK_FULL: "no space left, or the quota of a disk or of /dev/shm is used up",
+        _T.HOST_HARDWARE_ERROR: "machine check, PCIe errors, heat, power",
+        _T.CONTAINER_RUNTIME_ERROR: "image pull, container start, cgroup or device plugin",
+    },
+    Category.FRAMEWORK: {
+        _T.DATALOADER_KILLED: "a data loading worker was killed or left unexpectedly",
+        _T.ATTRIBUTE_ERROR: _exception("AttributeError"),
+        _T.RUNTIME_ERROR: _exception("RuntimeError"),
+        _T.ASSERTION_ERROR: _exception("AssertionError"),
+        _T.VALUE_ERROR: _exception("ValueError"),
+        _T.ZERO_DIVISION_ERROR: _exception("ZeroDivisionError"),
+        _T.OUT_OF_MEMORY_ERROR: "memory of the accelerator is used up",
+        _T.MODEL_LOADING_ERROR: "a checkpoint or weights that do not fit, are cut, corrupt or of another format",
+        _T.DATASET_LOADING_ERROR: "building, indexing, reading or parsing the data failed",
+        _T.HOST_OUT_OF_MEMORY: "memory of the machine or cgroup is used up: OOM killer, exit 137 for memory",
+        _T.SEGMENTATION_FAULT: "native code crashed: SIGSEGV, SIGBUS, SIGABRT with no deeper cause",
+        _T.LOSS_DIVERGENCE: "loss or gradients became NaN or infinite, exploded, or the loss scale hit its minimum",
+    },
+    Category.SCRIPT: {
+        _T.FILE_NOT_FOUND_ERROR: "a file or folder that is not there, told by Python, a shell or a tool",
+        _T.OS_ERROR: "a Python OSError with no better type",
+        _T.TYPE_ERROR: _exception("TypeError"),
+        _T.NAME_ERROR: _exception("NameError"),
+        _T.PERMISSION_ERROR: "permission denied, told by Python, a shell or a tool",
+        _T.IMPORT_ERROR: "a module, symbol or shared library that cannot be loaded",
+        _T.KEY_ERROR: _exception("KeyError"),
+        _T.SYNTAX_ERROR: "Python or shell code that does not parse",
+        _T.ARGUMENT_ERROR: "command line arguments that a program refuses",
+        _T.CALLED_PROCESS_ERROR: "a child process that failed, with no deeper cause shown",
+        _T.INDEX_ERROR: _exception("IndexError"),
+        _T.CONFIGURATION_ERROR: "a setting, config file, environment or size of parallelism that cannot work",
+    },
+    Category.NONE: {
+        _T.COMPLETED: "the run reached its end",
+        _T.CANCELLED: "somebody or a tool stopped it",
+        _T.PREEMPTED: "the scheduler or cloud took its resources back",
+        _T.TIME_LIMIT: "its time was over",
+    },
+    Category.UNKNOWN: {
+        _T.UNKNOWN: "the log does not show the cause",
+    },
 }
+DEFINITIONS = {kind: text for kinds in _BY_CATEGORY.values() for kind, text in kinds.items()}
 """What each type means, in one line, for people who choose one; a model is told the same in the words of its prompt."""
 
 
@@ -235,45 +226,8 @@ NODE_FAULTS: Mapping[FailureType, NodeFault] = {
 """Failures that make a node suspect. Every other type is the fault of the code, of its input or of a person, wherever
 it happens: the memory of a GPU is filled by the job, and a loss that breaks says nothing about a machine."""
 
-_NONE = frozenset({_T.COMPLETED, _T.CANCELLED, _T.PREEMPTED, _T.TIME_LIMIT})
-_FRAMEWORK = frozenset(
-    {
-        _T.DATALOADER_KILLED,
-        _T.ATTRIBUTE_ERROR,
-        _T.RUNTIME_ERROR,
-        _T.ASSERTION_ERROR,
-        _T.VALUE_ERROR,
-        _T.ZERO_DIVISION_ERROR,
-        _T.OUT_OF_MEMORY_ERROR,
-        _T.MODEL_LOADING_ERROR,
-        _T.DATASET_LOADING_ERROR,
-        _T.HOST_OUT_OF_MEMORY,
-        _T.SEGMENTATION_FAULT,
-        _T.LOSS_DIVERGENCE,
-    }
-)
-_SCRIPT = frozenset(
-    {
-        _T.FILE_NOT_FOUND_ERROR,
-        _T.OS_ERROR,
-        _T.TYPE_ERROR,
-        _T.NAME_ERROR,
-        _T.PERMISSION_ERROR,
-        _T.IMPORT_ERROR,
-        _T.KEY_ERROR,
-        _T.SYNTAX_ERROR,
-        _T.ARGUMENT_ERROR,
-        _T.CALLED_PROCESS_ERROR,
-        _T.INDEX_ERROR,
-        _T.CONFIGURATION_ERROR,
-    }
-)
+_CATEGORY_OF = {kind: category for category, kinds in _BY_CATEGORY.items() for kind in kinds}
 
 
 def category_of(kind: FailureType) -> Category:
-    if kind is _T.UNKNOWN:
-        return Category.UNKNOWN
-    for category, kinds in ((Category.NONE, _NONE), (Category.FRAMEWORK, _FRAMEWORK), (Category.SCRIPT, _SCRIPT)):
-        if kind in kinds:
-            return category
-    return Category.INFRASTRUCTURE
+    return _CATEGORY_OF[kind]

@@ -1,8 +1,10 @@
 """Acts of people and executors on a plan: transitions that the store runs in one transaction with what follows."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import Concatenate, ParamSpec, TypeVar
 
 from diagnoser.model import (
     BreakerState,
@@ -25,7 +27,6 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict
-from diagnoser.model.plans import ClaimTransition, PlanTransition
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import DecisionPlanner
@@ -76,9 +77,25 @@ class NodeAnswer:
     answer: Answer
 
 
+P = ParamSpec("P")
+Facts = TypeVar("Facts")
+
+
+def _command(
+    method: Callable[Concatenate["PlanCommands", Plan, Facts, P], TransitionResult],
+) -> Callable[Concatenate["PlanCommands", P], Callable[[Plan, Facts], TransitionResult]]:
+    """Make a method that decides about a plan one that is called with the command, and returns the transition."""
+
+    @wraps(method)
+    def command(self: "PlanCommands", *args: P.args, **kwargs: P.kwargs) -> Callable[[Plan, Facts], TransitionResult]:
+        return lambda plan, facts: method(self, plan, facts, *args, **kwargs)
+
+    return command
+
+
 @dataclass(frozen=True, slots=True)
 class PlanCommands:
-    """Each method returns the transition for one command at one time.
+    """Each command is called for one time, and returns the transition that the store runs on the plan.
 
     lease: seconds that an executor holds a plan without reporting. queries: what suspected nodes can be asked.
     """
@@ -88,43 +105,37 @@ class PlanCommands:
     lease: float = LEASE_SECONDS
     queries: NodeQueryTable = NO_QUERIES
 
-    def approve(self, record: DiagnosisRecord | None, by: str, comment: str, now: float) -> PlanTransition:
+    @_command
+    def approve(
+        self, plan: Plan, history: ClusterHistory, record: DiagnosisRecord | None, by: str, comment: str, now: float
+    ) -> TransitionResult:
         """record: the diagnosis that the plan follows from, sent to the webhook with it.
 
         A person may vouch for what nothing proves, but not send the agent to a node that the job never had.
         """
+        life = 60.0 * self.policy.table.defaults.expires_minutes
+        word = plan_states.commented("approved", comment)
+        proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
+        vouched = replace(plan, proofs=(*plan.proofs, *proofs))
+        objection = trust.why_not_removable(vouched, plan.allocation)
+        if objection and plan.state is PlanState.WAITING:
+            raise Conflict(f"plan {plan.id} cannot be approved: {objection[1]}")
+        sent = plan_states.approve(vouched, by=by, comment=comment, now=now, life=life)
+        return TransitionResult(sent, messages=self.planner.announce(sent, record))
 
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            life = 60.0 * self.policy.table.defaults.expires_minutes
-            word = plan_states.commented("approved", comment)
-            proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)
-            vouched = replace(plan, proofs=(*plan.proofs, *proofs))
-            objection = trust.why_not_removable(vouched, plan.allocation)
-            if objection and plan.state is PlanState.WAITING:
-                raise Conflict(f"plan {plan.id} cannot be approved: {objection[1]}")
-            sent = plan_states.approve(vouched, by=by, comment=comment, now=now, life=life)
-            return TransitionResult(sent, messages=self.planner.announce(sent, record))
+    @_command
+    def refuse(self, plan: Plan, history: ClusterHistory, by: str, comment: str, now: float) -> TransitionResult:
+        return TransitionResult(plan_states.refuse(plan, by=by, comment=comment, now=now))
 
-        return transition
-
-    def refuse(self, by: str, comment: str, now: float) -> PlanTransition:
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            return TransitionResult(plan_states.refuse(plan, by=by, comment=comment, now=now))
-
-        return transition
-
-    def revoke_decision(self, by: str, comment: str, now: float) -> PlanTransition:
+    @_command
+    def revoke_decision(
+        self, plan: Plan, history: ClusterHistory, by: str, comment: str, now: float
+    ) -> TransitionResult:
         """Undoes an approval that nobody acted on yet, or a refusal. A webhook is told within a moment, and whoever
         receives it need not claim the plan: where there is one, an approval stands."""
-
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if self.is_announced(plan):
-                raise Conflict(
-                    f"plan {plan.id} cannot be taken back: the webhook told of it, and may have been acted on"
-                )
-            return TransitionResult(plan_states.revoke_decision(plan, by=by, comment=comment, now=now))
-
-        return transition
+        if self.is_announced(plan):
+            raise Conflict(f"plan {plan.id} cannot be taken back: the webhook told of it, and may have been acted on")
+        return TransitionResult(plan_states.revoke_decision(plan, by=by, comment=comment, now=now))
 
     def is_announced(self, plan: Plan) -> bool:
         """Tell whether somebody may act on the plan without claiming it."""
@@ -132,87 +143,77 @@ class PlanCommands:
             return False
         return plan.state is PlanState.SENT
 
-    def claim(self, executor: str, token: str, now: float) -> ClaimTransition:
+    @_command
+    def claim(self, plan: Plan, allocation: Collection[str], executor: str, token: str, now: float) -> TransitionResult:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
+        acts_alone = plan.look is not None and plan.reason == PlanReason.ACT
+        if acts_alone and self.planner.mode_of(plan.row) is not Mode.ACT:
+            why = "the policy has changed: it does not let a running launch be ended without a person any more"
+            return self._stopped(plan, PlanState.WAITING, PlanReason.NEEDS_APPROVAL, why, now)
+        objection = trust.why_not_removable(plan, allocation or plan.allocation)
+        if objection is None:
+            return TransitionResult(
+                plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
+            )
+        return self._stopped(plan, PlanState.HELD, *objection, now)
 
-        def transition(plan: Plan, allocation: Collection[str]) -> TransitionResult:
-            acts_alone = plan.look is not None and plan.reason == PlanReason.ACT
-            if acts_alone and self.planner.mode_of(plan.row) is not Mode.ACT:
-                why = "the policy has changed: it does not let a running launch be ended without a person any more"
-                return self._stopped(plan, PlanState.WAITING, PlanReason.NEEDS_APPROVAL, why, now)
-            objection = trust.why_not_removable(plan, allocation or plan.allocation)
-            if objection is None:
-                return TransitionResult(
-                    plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
-                )
-            return self._stopped(plan, PlanState.HELD, *objection, now)
-
-        return transition
-
-    def went_on(self, now: float) -> PlanTransition:
+    @_command
+    def went_on(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         """The run that the plan would end has printed since it was looked at: its ranks are looked at anew if it falls
         silent again."""
-
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            why = "the run has printed since its ranks were looked at; nothing was done"
-            return self._stopped(replace(plan, lease=None), PlanState.HELD, PlanReason.STILL_RUNNING, why, now)
-
-        return transition
+        why = "the run has printed since its ranks were looked at; nothing was done"
+        return self._stopped(replace(plan, lease=None), PlanState.HELD, PlanReason.STILL_RUNNING, why, now)
 
     def _stopped(self, plan: Plan, state: PlanState, reason: PlanReason, why: str, now: float) -> TransitionResult:
         stopped = plan_states.with_state(plan, state, reason, by=plan_states.DIAGNOSER, why=why, now=now)
         return TransitionResult(stopped, messages=self.planner.alert_plan(stopped, now))
 
-    def report(self, report: PlanReport, now: float) -> PlanTransition:
+    @_command
+    def report(self, plan: Plan, history: ClusterHistory, report: PlanReport, now: float) -> TransitionResult:
         """Progress renews the lease; people are told how the plan ended."""
-
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            lease = plan_states.prove(plan, report.token)
-            if report.state is PlanState.SENT:
-                after = plan_states.progress(
-                    plan, report.steps, drained=report.drained, requeued=report.requeued, until=now + self.lease
-                )
-                return TransitionResult(after, node_events=_drained(plan, after, lease.executor, now))
-            after = plan_states.end(
-                plan,
-                report.state,
-                report.steps,
-                detail=report.detail,
-                drained=report.drained,
-                requeued=report.requeued,
-                now=now,
-                reason=report.refused,
+        lease = plan_states.prove(plan, report.token)
+        if report.state is PlanState.SENT:
+            after = plan_states.progress(
+                plan, report.steps, drained=report.drained, requeued=report.requeued, until=now + self.lease
             )
-            alerts: tuple[OutboxMessage, ...] = ()
-            if after is not plan and after.state in plan_states.ENDED:
-                alerts = self.planner.alert_plan(after, now)
-            return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
+            return TransitionResult(after, node_events=_drained(plan, after, lease.executor, now))
+        after = plan_states.end(
+            plan,
+            report.state,
+            report.steps,
+            detail=report.detail,
+            drained=report.drained,
+            requeued=report.requeued,
+            now=now,
+            reason=report.refused,
+        )
+        alerts: tuple[OutboxMessage, ...] = ()
+        if after is not plan and after.state in plan_states.ENDED:
+            alerts = self.planner.alert_plan(after, now)
+        return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
 
-        return transition
-
-    def check_next(self, token: str, request: CheckRequest, now: float) -> PlanTransition:
+    @_command
+    def check_next(
+        self, plan: Plan, history: ClusterHistory, token: str, request: CheckRequest, now: float
+    ) -> TransitionResult:
         """Begin the node check, or continue it. An executor that cannot ask nodes goes on with the pairs; for one that
         cannot test pairs, what the nodes answer is all there is.
 
         Where nobody told before which nodes the attempt ran on, those that the executor names are taken for them.
         """
-
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            plan = self._renewed(plan, token, now)
-            plan = replace(plan, allocation=plan.allocation or tuple(sorted(set(request.nodes))))
-            if plan.check is None:
-                noted = plan_states.with_note(
-                    plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
-                )
-                return self._checked(noted, self._begin_check(plan, request), history, now)
-            check = plan.check
-            if not request.queries:
-                check = node_check.skip_queries(check)
-            if not request.pairs:
-                check = node_check.skip_pairs(check)
-            return self._checked(plan, check, history, now)
-
-        return transition
+        plan = self._renewed(plan, token, now)
+        plan = replace(plan, allocation=plan.allocation or tuple(sorted(set(request.nodes))))
+        if plan.check is None:
+            noted = plan_states.with_note(
+                plan, by=plan_states.DIAGNOSER, why=f"node check of {len(request.nodes)} nodes begun", now=now
+            )
+            return self._checked(noted, self._begin_check(plan, request), history, now)
+        check = plan.check
+        if not request.queries:
+            check = node_check.skip_queries(check)
+        if not request.pairs:
+            check = node_check.skip_pairs(check)
+        return self._checked(plan, check, history, now)
 
     def _begin_check(self, plan: Plan, request: CheckRequest) -> NodeCheck:
         """Begin a check. Only nodes that the scheduler gave the attempt are suspects, as far as that is known."""
@@ -227,8 +228,11 @@ class PlanCommands:
             return node_check.skip_pairs(check)
         return check
 
+    @_command
     def check_results(
         self,
+        plan: Plan,
+        history: ClusterHistory,
         token: str,
         round: int,
         results: Sequence[PairResult],
@@ -236,115 +240,88 @@ class PlanCommands:
         answers: Sequence[NodeAnswer] = (),
         *,
         vouched: bool = False,
-    ) -> PlanTransition:
+    ) -> TransitionResult:
         """Store results and answers; a verdict names the plan's nodes, within the guardrails.
 
         vouched: whether the results are those of the operator's program, as far as the executor says.
         """
-
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            plan = self._renewed(plan, token, now)
-            if plan.check is None:
-                raise Conflict(f"the node check of plan {plan.id} has not begun: ask for its first round")
-            check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
-            if not answers and not results:
-                check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
-            check = node_check.record(check, round, results, vouched=vouched)
-            return self._checked(plan, check, history, now)
-
-        return transition
+        plan = self._renewed(plan, token, now)
+        if plan.check is None:
+            raise Conflict(f"the node check of plan {plan.id} has not begun: ask for its first round")
+        check = node_check.record_answers(plan.check, [self._judged(plan.check, answer) for answer in answers])
+        if not answers and not results:
+            check = node_check.skip_queries(check)  # it was to ask, and has nothing to say
+        check = node_check.record(check, round, results, vouched=vouched)
+        return self._checked(plan, check, history, now)
 
     def _judged(self, check: NodeCheck, given: NodeAnswer) -> QueryResult:
         return self.queries.judge(QueryResult(given.node, given.query), given.answer, check.types, check.since)
 
-    def hold_for_operator(self, mark: NodeEvent, now: float) -> PlanTransition:
+    @_command
+    def hold_for_operator(self, plan: Plan, history: ClusterHistory, mark: NodeEvent, now: float) -> TransitionResult:
         """A person is handling a node: a plan that names it and that no executor works on yet is held."""
+        if mark.node not in plan.nodes:
+            return TransitionResult(plan)
+        if plan.is_leased(now):
+            return TransitionResult(plan)
+        if plan.state not in (PlanState.SENT, PlanState.WAITING):
+            return TransitionResult(plan)
+        why = f"{mark.node} was {mark.kind} by a person: it is left alone"
+        return self._stopped(plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, why, now)
 
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if mark.node not in plan.nodes:
-                return TransitionResult(plan)
-            if plan.is_leased(now):
-                return TransitionResult(plan)
-            if plan.state not in (PlanState.SENT, PlanState.WAITING):
-                return TransitionResult(plan)
-            why = f"{mark.node} was {mark.kind} by a person: it is left alone"
-            held = plan_states.with_state(
-                plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, by=plan_states.DIAGNOSER, why=why, now=now
-            )
-            return TransitionResult(held, messages=self.planner.alert_plan(held, now))
-
-        return transition
-
-    def checkpoint_bad(self, why: str, now: float, unused: str = "") -> PlanTransition:
+    @_command
+    def checkpoint_bad(
+        self, plan: Plan, history: ClusterHistory, why: str, now: float, unused: str = ""
+    ) -> TransitionResult:
         """The checkpoint to go back to was reported bad. What nobody acts on yet is withdrawn; where an executor has
         the plan, or the webhook told of it, only they know how far it is: it is marked, and executors refuse it.
 
         unused: token of a claim that no executor was given yet.
         """
+        if plan.rollback is None:
+            return TransitionResult(plan)
+        if plan.state not in (*plan_states.OPEN, PlanState.SENT):
+            return TransitionResult(plan)
+        is_withdrawn = self._can_withdraw(plan, unused)
+        is_known = plan.reason == PlanReason.BAD_CHECKPOINT
+        if is_known and not (is_withdrawn and plan.state is PlanState.SENT):
+            return TransitionResult(plan)
+        state = plan.state
+        if is_withdrawn and state is not PlanState.ADVISED:
+            state = PlanState.HELD
+        why = f"{plan.rollback.checkpoint} was reported bad: {why}"
+        if is_withdrawn:
+            plan = replace(plan, lease=None)
+        stopped = self._stopped(plan, state, PlanReason.BAD_CHECKPOINT, why, now)
+        return replace(stopped, messages=()) if state is PlanState.ADVISED else stopped
 
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if plan.rollback is None:
-                return TransitionResult(plan)
-            if plan.state not in (*plan_states.OPEN, PlanState.SENT):
-                return TransitionResult(plan)
-            is_withdrawn = self._can_withdraw(plan, unused)
-            is_news = plan.reason != PlanReason.BAD_CHECKPOINT
-            if not is_news:
-                if not is_withdrawn:
-                    return TransitionResult(plan)
-                if plan.state is not PlanState.SENT:
-                    return TransitionResult(plan)
-            state = plan.state
-            if is_withdrawn and state is not PlanState.ADVISED:
-                state = PlanState.HELD
-            bad = plan_states.with_state(
-                plan,
-                state,
-                PlanReason.BAD_CHECKPOINT,
-                by=plan_states.DIAGNOSER,
-                why=f"{plan.rollback.checkpoint} was reported bad: {why}",
-                now=now,
-            )
-            if is_withdrawn:
-                bad = replace(bad, lease=None)
-            if state is PlanState.ADVISED:
-                return TransitionResult(bad)
-            return TransitionResult(bad, messages=self.planner.alert_plan(bad, now))
-
-        return transition
-
-    def close_attempt(self, completed: int, now: float) -> PlanTransition:
+    @_command
+    def close_attempt(self, plan: Plan, history: ClusterHistory, completed: int, now: float) -> TransitionResult:
         """Withdraws a plan that was just claimed, because a later attempt of its job has completed since it was made.
         A person's approval stands.
 
         completed: number of that attempt.
         """
+        if plan.state is not PlanState.SENT:
+            return TransitionResult(plan)
+        if plan.steps:
+            return TransitionResult(plan)
+        if plan.reason == PlanReason.APPROVED:
+            return TransitionResult(plan)
+        why = f"attempt {completed} of the job completed since: nothing is left to do"
+        held = plan_states.with_state(
+            plan, PlanState.HELD, PlanReason.ATTEMPT_CLOSED, by=plan_states.DIAGNOSER, why=why, now=now
+        )
+        return TransitionResult(replace(held, lease=None))
 
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if plan.state is not PlanState.SENT:
-                return TransitionResult(plan)
-            if plan.steps:
-                return TransitionResult(plan)
-            if plan.reason == PlanReason.APPROVED:
-                return TransitionResult(plan)
-            why = f"attempt {completed} of the job completed since: nothing is left to do"
-            held = plan_states.with_state(
-                plan, PlanState.HELD, PlanReason.ATTEMPT_CLOSED, by=plan_states.DIAGNOSER, why=why, now=now
-            )
-            return TransitionResult(replace(held, lease=None))
-
-        return transition
-
-    def expire(self, now: float) -> PlanTransition:
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            if not plan_states.expired(plan, now):
-                return TransitionResult(plan)
-            after = plan_states.expire(plan, now)
-            if (plan.state, plan.reason) == (PlanState.WAITING, PlanReason.PLACE_FAILS):  # the place's check speaks
-                return TransitionResult(after)
-            return TransitionResult(after, messages=self.planner.alert_plan(after, now))
-
-        return transition
+    @_command
+    def expire(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
+        if not plan_states.expired(plan, now):
+            return TransitionResult(plan)
+        after = plan_states.expire(plan, now)
+        if (plan.state, plan.reason) == (PlanState.WAITING, PlanReason.PLACE_FAILS):  # the place's check speaks
+            return TransitionResult(after)
+        return TransitionResult(after, messages=self.planner.alert_plan(after, now))
 
     def _can_withdraw(self, plan: Plan, unused: str) -> bool:
         """Tell whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
@@ -412,15 +389,7 @@ class PlanCommands:
             others = len({past.job for past in again})  # not by name: the plan is the tenant's to read
             whose = "a job of another tenant" if others == 1 else f"{others} jobs of other tenants"
             reason, why = PlanReason.SUSPECTED_AGAIN, f"urgent: {why}, but {whose} suspected it, too"
-        waits = plan_states.with_state(
-            replace(plan, nodes=nodes, lease=None),
-            PlanState.WAITING,
-            reason,
-            by=plan_states.DIAGNOSER,
-            why=why,
-            now=now,
-        )
-        return TransitionResult(waits, messages=self.planner.alert_plan(waits, now))
+        return self._stopped(replace(plan, nodes=nodes, lease=None), PlanState.WAITING, reason, why, now)
 
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes:
@@ -439,9 +408,8 @@ class PlanCommands:
                 why = f"the breaker of {', '.join(sorted(tripped))} is open"
         if not why:
             return TransitionResult(plan)
-        paused = plan_states.with_state(plan, PlanState.WAITING, reason, by=plan_states.DIAGNOSER, why=why, now=now)
-        paused = replace(paused, lease=None)
-        return TransitionResult(paused, trips=tuple(trips), messages=self.planner.alert_plan(paused, now))
+        paused = self._stopped(replace(plan, lease=None), PlanState.WAITING, reason, why, now)
+        return replace(paused, trips=tuple(trips))
 
 
 def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:

@@ -327,10 +327,7 @@ def _open_deciding(
 
 def _open_people(settings: Settings, world: World) -> PeopleServices:
     store, clock = world.store, world.clock
-    sessions, provider = (
-        Sessions(store.users, clock, SessionLimits()),
-        identity.open_provider(settings),
-    )
+    sessions, provider = Sessions(store.users, clock, SessionLimits()), identity.open_provider(settings)
     authenticator = Authenticator(
         store,
         authentication.tokens(settings),
@@ -379,7 +376,8 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     is_watched = await store.db.change_mark() is not None
     poll = WATCHED_POLL_SECONDS if is_watched else POLL_SECONDS
     jitter = Random()  # noqa: S311 - not a secret
-    config = _outbox_config(settings, poll)
+    rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
+    config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
     looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
@@ -513,8 +511,7 @@ def _wake_signals(settings: Settings, shared: Shared, stack: AsyncExitStack) -> 
 
     redis = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
     stack.push_async_callback(redis.close)
-    check = CachedHealthCheck(redis.ping, time.monotonic)
-    stack.push_async_callback(check.close)
+    check = CachedHealthCheck.until(stack, redis.ping)
     return WakeSignals(redis.wake("attempts"), redis.wake("outbox"), (redis.run(),), {"redis": check})
 
 
@@ -548,11 +545,6 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     )
 
 
-def _outbox_config(settings: Settings, poll: float) -> OutboxConfig:
-    rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
-    return OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
-
-
 def _web_config(settings: Settings) -> WebConfig:
     return WebConfig(
         base_url=settings.base_url.rstrip("/"),
@@ -576,9 +568,7 @@ def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: As
         await store.db.check_write(clock())
         return "work"
 
-    cached = CachedHealthCheck(check, time.monotonic, is_needed=True)
-    stack.push_async_callback(cached.close)
-    return cached
+    return CachedHealthCheck.until(stack, check, is_needed=True)
 
 
 def _archive_check(archive: Archive | None, stack: AsyncExitStack) -> dict[str, HealthCheck]:
@@ -590,9 +580,7 @@ def _archive_check(archive: Archive | None, stack: AsyncExitStack) -> dict[str, 
         await archive.objects("", 1)
         return "answers"
 
-    cached = CachedHealthCheck(check, time.monotonic)
-    stack.push_async_callback(cached.close)
-    return {"archive": cached}
+    return {"archive": CachedHealthCheck.until(stack, check)}
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

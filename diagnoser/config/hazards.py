@@ -16,14 +16,6 @@ def _has_callers(settings: Settings) -> bool:
     return bool(settings.tokens.get_secret_value() or settings.oidc_issuer)
 
 
-def _is_beyond_loopback(settings: Settings) -> bool:
-    return not is_loopback(settings.host)
-
-
-def _is_local_link(settings: Settings) -> bool:
-    return is_loopback(urlsplit(settings.base_url).hostname or "example")
-
-
 _HAZARDS: tuple[tuple[Condition, str], ...] = (
     (
         lambda s: s.recovery_mode == "act" and not _has_callers(s),
@@ -31,12 +23,12 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         "tokens or users, whoever reaches the port can report jobs and claim plans. Make them: diagnoser token create",
     ),
     (
-        lambda s: _is_beyond_loopback(s) and not _has_callers(s),
+        lambda s: not is_loopback(s.host) and not _has_callers(s),
         "DIAGNOSER_HOST is beyond loopback, and the settings have no token: the service starts only if the database "
         "has tokens or users. Make one: diagnoser token create",
     ),
     (
-        lambda s: _is_beyond_loopback(s) and s.base_url and _is_local_link(s),
+        lambda s: not is_loopback(s.host) and is_loopback(urlsplit(s.base_url).hostname or ""),
         "DIAGNOSER_BASE_URL names this machine alone: links in alerts open nothing elsewhere. Set the public address",
     ),
     (

@@ -35,7 +35,9 @@ def open_provider(settings: Settings) -> OidcProvider | None:
 
 def _faults(settings: Settings) -> list[str]:
     faults = []
-    if not _is_trustworthy(settings.oidc_issuer):
+    issuer = urlsplit(settings.oidc_issuer)
+    is_local = issuer.scheme == "http" and is_loopback(issuer.hostname or "")
+    if issuer.scheme != "https" and not is_local:
         faults.append("DIAGNOSER_OIDC_ISSUER must begin with https://: whoever can change its answers can be anybody")
     if not settings.oidc_client_id:
         faults.append("DIAGNOSER_OIDC_CLIENT_ID is missing")
@@ -44,14 +46,6 @@ def _faults(settings: Settings) -> list[str]:
     if "openid" not in settings.oidc_scopes.split():
         faults.append("DIAGNOSER_OIDC_SCOPES must hold openid")
     return faults + _role_faults(settings)
-
-
-def _is_trustworthy(issuer: str) -> bool:
-    """Tell whether nobody between us and the issuer can change its answers."""
-    url = urlsplit(issuer)
-    if url.scheme == "http":
-        return is_loopback(url.hostname or "")
-    return url.scheme == "https"
 
 
 def _role_faults(settings: Settings) -> list[str]:

@@ -81,9 +81,7 @@ def health_check(model: "OpenAIModel | None", stack: AsyncExitStack) -> dict[str
     """For readiness. Optional: without the model's server the rules decide alone."""
     if model is None:
         return {}
-    check = CachedHealthCheck(model.ping, time.monotonic)
-    stack.push_async_callback(check.close)
-    return {"model": check}
+    return {"model": CachedHealthCheck.until(stack, model.ping)}
 
 
 def confirmed_failures(

@@ -51,7 +51,8 @@ async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Findi
 
 
 def _without_known(finding: Finding, earlier: Iterable[Finding]) -> Finding:
-    """Leave out faults that an earlier part has: several parts read the site's folder of rules."""
+    """Leave out faults that an earlier part has: several parts read the site's folder of rules, and what is asked of a
+    server is first read from the settings."""
     known = {fault for part in earlier for fault in part.faults}
     new = tuple(fault for fault in finding.faults if fault not in known)
     if new == finding.faults:
@@ -154,10 +155,7 @@ async def _webhook_host(settings: Settings) -> str:
     if not settings.webhook_url:
         return "none"
     async with create_client() as client:
-        try:
-            receiver = poster(settings.webhook_url, client, time.time, 1.0, settings.allow_private_targets)
-        except BadInput:
-            return "not asked"  # another check says why
+        receiver = poster(settings.webhook_url, client, time.time, 1.0, settings.allow_private_targets)
         await receiver.resolve()
     return "may be sent to"
 
@@ -177,11 +175,8 @@ async def _traces(settings: Settings) -> str:
 async def _database(settings: Settings) -> str:
     """Makes none, and changes none."""
     url = settings.database_url
-    try:
-        is_new = administration.check_place(url, Settings.model_fields["database_url"].default)
-        place = administration.place(url)
-    except BadInput:
-        return "not asked"  # another check says why
+    is_new = administration.check_place(url, Settings.model_fields["database_url"].default)
+    place = administration.place(url)
     if is_new:
         _check_bind_address(settings, stored=False)
         return f"{place}, made at the start"
@@ -204,19 +199,14 @@ async def _schema(settings: Settings) -> str:
     if found == needed:
         store = SqlStore(Database(create_engine(url)))
         try:
-            _check_bind_address(settings, stored=await _knows_callers(store))
+            stored = bool(await store.tokens.list_all()) or await store.users.has_users()
+            _check_bind_address(settings, stored=stored)
         finally:
             await store.close()
     state = f"schema {found or 'none'}"
     if found < needed:
         return f"{state}, the start brings it to {needed}"
     return state
-
-
-async def _knows_callers(store: SqlStore) -> bool:
-    if await store.tokens.list_all():
-        return True
-    return await store.users.has_users()
 
 
 def _check_bind_address(settings: Settings, *, stored: bool) -> None:
@@ -252,10 +242,7 @@ async def _model(settings: Settings) -> str:
 
 
 async def _provider_answers(settings: Settings) -> str:
-    try:
-        provider = open_provider(settings)
-    except BadInput:
-        return "not asked"  # another check says why
+    provider = open_provider(settings)
     if provider is None:
         return "none"
     await provider.authorization_url("", "", "")
@@ -263,10 +250,7 @@ async def _provider_answers(settings: Settings) -> str:
 
 
 async def _archive_answers(settings: Settings) -> str:
-    try:
-        archive = open_archive(settings)
-    except BadInput:
-        return "not asked"  # another check says why
+    archive = open_archive(settings)
     if archive is None:
         return "none"
     await archive.objects("", 1)

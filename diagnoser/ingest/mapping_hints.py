@@ -15,7 +15,7 @@ from diagnoser.ingest.mapping import canonical
 from diagnoser.model import JOB_ID, UnplacedReason
 from diagnoser.model.errors import RuleFaults
 
-_LIKELY = (
+_LIKELY = [
     "job",
     "run",
     "experiment",
@@ -28,7 +28,7 @@ _LIKELY = (
     "container",
     "unit",
     "file",
-)
+]
 """Words in the names of labels that tell workloads apart, the likeliest first."""
 _UNLIKELY = re.compile(r"level|severity|time|date|host|node|cluster|region|zone|_ip$|version|stream|source|message")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][\w./-]*")
@@ -84,16 +84,18 @@ def _proposals(labels: Labels) -> Iterator[str]:
             continue
         if "{" not in name:  # would be a template
             usable.append((name, value))
-    usable.sort(key=lambda label: (not re.fullmatch(JOB_ID, label[1]), _likeliness(label[0])))
+
+    def order(label: tuple[str, str]) -> tuple[bool, int]:
+        name = canonical(label[0])
+        likely = next((place for place, word in enumerate(_LIKELY) if word in name), len(_LIKELY))
+        return not re.fullmatch(JOB_ID, label[1]), likely
+
+    usable.sort(key=order)
     for name, value in usable:
         if re.fullmatch(JOB_ID, value):
             yield f"job:\n  - {_yaml(name)}\n"
         else:
             yield f"job:\n  - name: {_yaml(name)}\n    match: '{_LAST_ID}'\n"
-
-
-def _likeliness(name: str) -> int:
-    return next((place for place, word in enumerate(_LIKELY) if word in canonical(name)), len(_LIKELY))
 
 
 def _places(text: str, labels: Labels) -> bool:

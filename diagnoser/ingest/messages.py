@@ -13,7 +13,7 @@ from typing import Literal
 import orjson
 
 from diagnoser.ingest.batch import Batch, Labels, Place, RecordDefaults, Unattributed
-from diagnoser.ingest.line_groups import one_line
+from diagnoser.ingest.line_groups import SAMPLE_BYTES, one_line
 from diagnoser.ingest.mapping import FieldMapping, value_of
 from diagnoser.ingest.ndjson import parse_ndjson
 from diagnoser.model import JOB_ID, LineBlock, Stream, UnplacedReason
@@ -22,7 +22,6 @@ from diagnoser.ports import Message
 MessageFormat = Literal["text", "json"]
 
 KEY_LABEL = "message key"
-SAMPLE_BYTES = 4000
 
 
 @dataclass(slots=True)

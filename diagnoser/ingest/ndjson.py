@@ -13,12 +13,12 @@ from typing import Any
 import orjson
 
 from diagnoser.ingest.batch import RECORDS_LIMIT, Batch, Place, RecordDefaults, Unattributed, check_count, check_json
+from diagnoser.ingest.line_groups import SAMPLE_BYTES
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
 from diagnoser.ingest.records import MESSAGE, RecordPlaces, text_of, time_of
 from diagnoser.model import UnplacedReason
 from diagnoser.model.errors import BadInput, Undecodable
 
-SAMPLE_BYTES = 4000
 NO_JOB = "no job: name it in the record or in the query (a node's own log needs source, node and an agent's token)"
 
 

@@ -40,18 +40,6 @@ def _workloads(kind: str, *labels: str) -> list[str]:
     ]
 
 
-def _ray_jobs() -> list[CandidateFields]:
-    """Pods of a RayCluster carry the name of the RayJob that made it."""
-    return [
-        {"name": "ray.io/originated-from-crd", "match": "^RayJob$", "value": value}
-        for value in _workloads("rayjob", "ray.io/originated-from-cr-name")
-    ]
-
-
-def _unless_rank(names: Sequence[str]) -> list[CandidateFields]:
-    return [{"name": name, "unless": "rank"} for name in names]
-
-
 def _matching(names: Sequence[str], match: str, value: str) -> list[CandidateFields]:
     return [{"name": name, "match": match, "value": value} for name in names]
 
@@ -94,12 +82,16 @@ KUBERNETES: Candidates = {
     "job": (
         *_workloads("jobset", "jobset.sigs.k8s.io/jobset-name"),
         *_workloads("pytorchjob", "training.kubeflow.org/job-name"),
-        *_ray_jobs(),
+        # Pods of a RayCluster carry the name of the RayJob that made it.
+        *(
+            {"name": "ray.io/originated-from-crd", "match": "^RayJob$", "value": value}
+            for value in _workloads("rayjob", "ray.io/originated-from-cr-name")
+        ),
         *_workloads("vcjob", "volcano.sh/job-name"),
         *_workloads("job", "batch.kubernetes.io/job-name", "k8s.job.name", "kubernetes.job.name", "job-name"),
     ),
     # Pods whose rank is not known are told apart by their names.
-    "source": _unless_rank((*_PODS, "pod")),
+    "source": [{"name": name, "unless": "rank"} for name in (*_PODS, "pod")],
 }
 
 TORCHRUN: Candidates = {

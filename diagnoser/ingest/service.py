@@ -260,20 +260,17 @@ class IngestService:
 
     async def run(self) -> None:
         """Commit until cancelled; what is pending then is refused, and the shipper sends it again."""
+        clock = asyncio.get_running_loop().time
         try:
             while True:
                 await self._arrived.wait()
-                await self._spaced()
+                # After a quiet moment a request is committed at once; under load a commit waits for more of them.
+                await asyncio.sleep(max(0.0, self._committed + COMMIT_SPACING - clock()))
+                self._committed = clock()
                 await self.commit()
         finally:
             while waiting := self._pending.take(COMMIT_BYTES):
                 self._refuse(waiting, Unavailable("the service is stopping"))
-
-    async def _spaced(self) -> None:
-        """After a quiet moment a request is committed at once; under load a commit waits for more of them."""
-        clock = asyncio.get_running_loop().time
-        await asyncio.sleep(max(0.0, self._committed + COMMIT_SPACING - clock()))
-        self._committed = clock()
 
     async def commit(self) -> None:
         """One group commit of what has arrived, up to ``COMMIT_BYTES`` (at least one request)."""
@@ -345,7 +342,7 @@ class IngestService:
         unnumbered = {target.job for target in targets if target.attempt is None}
         latest = await self._store.current_attempts(unnumbered) if unnumbered else {}
         hour = node_logs.hour_of(max(pending.received for pending in group))
-        over = _parts_before(hour, latest)
+        over = {job: number for job, number in latest.items() if _is_node(job) and number < hour}
         latest |= dict.fromkeys(over, hour)
         keys = {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
         return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in over.items()}
@@ -435,11 +432,6 @@ class IngestService:
         delta = compressor.take()
         senders = frozenset(commit.senders)
         return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal, 0, senders), delta.losses
-
-
-def _parts_before(hour: int, latest: Mapping[str, int]) -> dict[str, int]:
-    """The logs of nodes whose latest part is of an earlier hour, with the number of that part."""
-    return {job: number for job, number in latest.items() if _is_node(job) and number < hour}
 
 
 def _is_node(job: str) -> bool:

@@ -1,7 +1,9 @@
 """The health of a dependency, checked by one caller for all who ask at about the same time."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 
 from diagnoser.model.errors import DiagnoserError, Unavailable
 
@@ -41,6 +43,15 @@ class CachedHealthCheck:
         if self._error:
             raise self._error
         return self._detail
+
+    @classmethod
+    def until(
+        cls, stack: AsyncExitStack, ping: Callable[[], Awaitable[str]], *, is_needed: bool = False
+    ) -> "CachedHealthCheck":
+        """A check that is closed with the stack."""
+        check = cls(ping, time.monotonic, is_needed=is_needed)
+        stack.push_async_callback(check.close)
+        return check
 
     async def close(self) -> None:
         if self._task:

@@ -3,18 +3,20 @@
 Times are seconds since the epoch. Every method that waits may raise ``Unavailable``.
 """
 
-from diagnoser.ports.alerts import AlertChannel
-from diagnoser.ports.archive import Archive, ArchivedObject
 from diagnoser.ports.audit import AuditedCall, auditing, current_call
 from diagnoser.ports.messages import Message, MessageSource
-from diagnoser.ports.people import IdentityProvider, PasswordHasher
 from diagnoser.ports.services import (
+    AlertChannel,
+    Archive,
+    ArchivedObject,
     Clock,
     Embedder,
+    IdentityProvider,
     LanguageModel,
     ModelAnswer,
     ModelRequest,
     ModelSample,
+    PasswordHasher,
     Sender,
     ToolCall,
     ToolRound,

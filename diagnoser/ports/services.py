@@ -1,10 +1,12 @@
-"""The clock, receivers, models and wake-ups."""
+"""The clock, models, wake-ups, receivers and channels, the archive, and who people are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.model import OutboxMessage
+from diagnoser.model.alerts import Alert, AlertThread
+from diagnoser.model.people import Identity
 
 Clock = Callable[[], float]
 """Seconds since the epoch. Passed in wherever time decides something."""
@@ -116,3 +118,70 @@ class WakeSignal(Protocol):
     def notify(self) -> None: ...
 
     async def wait(self, timeout: float) -> None: ...  # noqa: ASYNC109 - the caller's longest sleep
+
+
+class AlertChannel(Protocol):
+    """threaded: whether later alerts of an incident join the first one, so that none needs to be held back. resolves:
+    whether a recovery ends the whole incident there."""
+
+    threaded: bool
+    resolves: bool
+
+    async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
+        """Tell an alert, the first of its incident without a thread. place: where, as the channel knows it; "" for its
+        usual one. Returns the handle of the thread.
+
+        Raises DeliveryError.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedObject:
+    """changed: seconds since the epoch."""
+
+    key: str
+    changed: float
+
+
+class Archive(Protocol):
+    """Objects by key: letters, digits and ``._:@+=-`` in parts separated by ``/``. An object is never changed. Every
+    method may raise Unavailable."""
+
+    async def put(self, key: str, data: bytes) -> None:
+        """Durable when it returns. The same object may be put again."""
+
+    async def get(self, key: str, start: int, size: int) -> bytes | None:
+        """``size`` bytes from ``start`` on; None when there is no such object."""
+
+    async def delete(self, keys: Collection[str]) -> None:
+        """Those that are gone already are no error."""
+
+    async def objects(self, after: str, limit: int) -> list[ArchivedObject]:
+        """The next ones after the key ``after``, in an order of the archive's own; "" for the first."""
+
+
+class PasswordHasher(Protocol):
+    """Slow on purpose, and hungry for memory: both calls take tens of milliseconds in a thread of their own."""
+
+    async def hash(self, password: str) -> str: ...
+
+    async def verify(self, hash: str, password: str) -> bool:
+        """hash: "" for somebody who has no password, which takes as long and is never right."""
+
+    def is_outdated(self, hash: str) -> bool:
+        """Whether it was made with weaker parameters than today's."""
+
+
+class IdentityProvider(Protocol):
+    """A provider of OpenID Connect. Raises Unavailable where it does not answer, Denied for what it says no to."""
+
+    @property
+    def name(self) -> str:
+        """For people."""
+
+    async def authorization_url(self, state: str, nonce: str, verifier: str) -> str:
+        """Where the browser goes to sign in. verifier: of PKCE, which stays here."""
+
+    async def identity(self, code: str, nonce: str, verifier: str, issuer: str) -> Identity:
+        """Exchange the code for who signed in. issuer: what the answer named as its origin, "" where it named none.
+        Raises Denied also for a person to whom the site gives no role."""

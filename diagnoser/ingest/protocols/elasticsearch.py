@@ -181,23 +181,19 @@ def _writes(body: bytes, index: str) -> Iterator[tuple[Action, Any]]:
     """Each action with its document, or with why there is none."""
     actions = _Actions(index)
     rows = [row for row in body.split(b"\n") if row.strip()]
-    if not _is_all_writes(rows, actions):
+    # Whether every other row is an action that writes the document behind it.
+    if len(rows) % 2 or not all(actions.of(row).verb in WRITES for row in set(rows[::2])):
         for action, row in _pairs(rows, actions):
             if action.verb in WRITES:
                 yield action, _document(row)
+            elif action.verb:
+                yield action, Refusal(ILLEGAL, f"{action.verb!r} is not taken: logs are only added, by create or index")
             else:
-                yield action, _not_taken(action)
+                yield action, Refusal(ILLEGAL, "malformed action line: expected create or index")
         return
     for start in range(0, len(rows), 2 * AT_ONCE):
         documents = _documents(rows[start + 1 : start + 2 * AT_ONCE : 2])
         yield from zip(map(actions.of, rows[start : start + 2 * AT_ONCE : 2]), documents, strict=True)
-
-
-def _is_all_writes(rows: Sequence[bytes], actions: "_Actions") -> bool:
-    """Whether every other row is an action that writes the document behind it."""
-    if len(rows) % 2:
-        return False
-    return all(actions.of(row).verb in WRITES for row in set(rows[::2]))
 
 
 def _documents(rows: Sequence[bytes]) -> Sequence[Any]:
@@ -267,12 +263,6 @@ def _has_document(action: Action, row: bytes, actions: _Actions) -> bool:
     if action.verb:
         return True
     return not actions.of(row).verb
-
-
-def _not_taken(action: Action) -> Refusal:
-    if action.verb:
-        return Refusal(ILLEGAL, f"{action.verb!r} is not taken: logs are only added, by create or index")
-    return Refusal(ILLEGAL, "malformed action line: expected create or index")
 
 
 def _unusable(reason: str) -> Refusal:

@@ -100,7 +100,8 @@ class _Push:
         """Raises Malformed or IndexError where a length leads out of the stream; TooLarge."""
         self._count_stream()
         try:
-            labels = _read_labels(_labels_of(body, start, stop))
+            first = next(messages(body, start, stop, STREAM_LABELS), (start, start))
+            labels = _read_labels(body[slice(*first)])
         except ValueError as error:
             entries = sum(field.number == STREAM_ENTRIES for field in fields(body, start, stop))
             self.batch.reject(f"stream {self._streams}: {error}", entries)
@@ -219,13 +220,6 @@ def _line_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
     rest = line + size
     # Lines whose length takes three bytes are rare, and read by the way that reads everything.
     return (line, rest) if size < 0x4000 and rest <= end else (0, 0)
-
-
-def _labels_of(body: bytes, start: int, stop: int) -> bytes:
-    """The label set of a stream; it comes first. Raises Malformed."""
-    for begin, end in messages(body, start, stop, STREAM_LABELS):
-        return body[begin:end]
-    return b""
 
 
 def _pair(body: bytes, start: int, stop: int) -> tuple[str, str]:

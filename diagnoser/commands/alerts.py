@@ -1,7 +1,7 @@
 """`alerts`: who would be notified of a diagnosis and why, and whether the receivers work."""
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,16 +10,9 @@ from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.config import alerting
 from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
-from diagnoser.model import Job
-from diagnoser.model.alerts import Alert
-from diagnoser.model.errors import DeliveryError, NotFound, existing
-from diagnoser.model.outbox import OutboxRecord
-from diagnoser.notifications import text
-from diagnoser.notifications.alert import TEST_ALERT, seal
-from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
-
-if TYPE_CHECKING:
-    from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.model.errors import DeliveryError, NotFound
+from diagnoser.notifications.alert import TEST_ALERT
+from diagnoser.planning.alert_preview import preview_alert
 
 alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is notified of what, and try the receivers.")
 
@@ -31,36 +24,37 @@ def preview(
 ) -> None:
     """Show what would be sent about a diagnosis now, to whom, which row of alerts.yaml decides, and what was sent."""
     settings = site()
-    alert, sent = with_store(lambda store: _stored(store, settings, id), "alerts preview")
-    routing = alerting.load_routing(settings)
-    route, rows = routing.route(alert), routing.explain(alert)
+    routing, redact = alerting.load_routing(settings), load_outbound_redactor(settings)
+    base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+    shown = with_store(lambda store: preview_alert(store, id, routing, redact, base), "alerts preview")
+    alert, route = shown.alert, shown.route
     if json:
         print_json(
             {
                 "row": route.row,
-                "rows": [{"id": row, "why_not": why or None} for row, why in rows],
+                "rows": [{"id": row, "why_not": why or None} for row, why in shown.rows],
                 "receivers": route.receivers,
                 "severity": route.severity,
                 "incident": alert.incident,
                 "title": alert.title,
-                "text": text.body(alert),
+                "text": shown.text,
                 "messages": [
                     {"receiver": message.message.target, "state": message.state, "why": message.error}
-                    for message in sent
+                    for message in shown.sent
                 ],
             }
         )
         return
     out.print(alert.title, style="bold")
-    out.print(text.body(alert))
+    out.print(shown.text)
     out.print()
-    for row, why in rows:
+    for row, why in shown.rows:
         out.print(f"  row {row}: {why or 'applies'}")
     who = ", ".join(route.receivers) or "nobody"
     if not routing.receivers:
         who += ": no receiver is configured"
     out.print(f"Told: {who} ({route.severity})")
-    for message in sent:
+    for message in shown.sent:
         line = f"  {message.message.target}: {message.state}"
         if message.error:
             line += f": {message.error}"
@@ -98,14 +92,3 @@ async def _try(settings: Settings, names: list[str]) -> bool:
                 reached = False
                 err.print(f"{receiver}: {error}", style="red")
     return reached
-
-
-async def _stored(store: "SqlStore", settings: Settings, id: str) -> tuple[Alert, list[OutboxRecord]]:
-    """The alert of a stored diagnosis, and the messages about it. Raises NotFound."""
-    record = existing(await store.diagnoses.find(id), f"there is no diagnosis {id!r}")
-    job = await store.jobs.find(record.attempt.job) or Job(record.attempt.job)
-    base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
-    redact = load_outbound_redactor(settings)
-    alert = seal(verdict_alert(record, job, f"{base}/diagnoses/{id}", redact))
-    receivers, key = alerting.load_routing(settings).route(alert).receivers, verdict_key(record)
-    return alert, await store.outbox.messages([alert_key(key, receiver) for receiver in receivers])

@@ -48,6 +48,12 @@ def _in_files(match: str, value: str) -> list[CandidateFields]:
     return _matching(_FILES, match, value)
 
 
+_RAY_JOBS: Sequence[CandidateFields] = [
+    {"name": "ray.io/originated-from-crd", "match": "^RayJob$", "value": value}
+    for value in _workloads("rayjob", "ray.io/originated-from-cr-name")
+]
+"""Pods of a RayCluster carry the name of the RayJob that made it."""
+
 SLURM: Candidates = {
     "cluster": ("slurm.cluster.name", "slurm.cluster"),
     "node": ("slurmd.nodename", "slurm.node.name"),
@@ -82,11 +88,7 @@ KUBERNETES: Candidates = {
     "job": (
         *_workloads("jobset", "jobset.sigs.k8s.io/jobset-name"),
         *_workloads("pytorchjob", "training.kubeflow.org/job-name"),
-        # Pods of a RayCluster carry the name of the RayJob that made it.
-        *(
-            {"name": "ray.io/originated-from-crd", "match": "^RayJob$", "value": value}
-            for value in _workloads("rayjob", "ray.io/originated-from-cr-name")
-        ),
+        *_RAY_JOBS,
         *_workloads("vcjob", "volcano.sh/job-name"),
         *_workloads("job", "batch.kubernetes.io/job-name", "k8s.job.name", "kubernetes.job.name", "job-name"),
     ),

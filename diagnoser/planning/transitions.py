@@ -3,7 +3,6 @@
 import itertools
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from diagnoser.model import (
@@ -86,7 +85,6 @@ def _command(
 ) -> Callable[Concatenate["PlanCommands", P], Callable[[Plan, Facts], TransitionResult]]:
     """Make a method that decides about a plan one that is called with the command, and returns the transition."""
 
-    @wraps(method)
     def command(self: "PlanCommands", *args: P.args, **kwargs: P.kwargs) -> Callable[[Plan, Facts], TransitionResult]:
         return lambda plan, facts: method(self, plan, facts, *args, **kwargs)
 

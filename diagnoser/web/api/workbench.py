@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import AliasPath, Field, StringConstraints
 
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import AttemptHit, ExampleHit, LineHit, PatternTrial, RuleProposal
+from diagnoser.learning.workbench import PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -150,46 +150,3 @@ async def proposed(
 def faults(checks: tuple[ValidationResult, ...]) -> list[str]:
     """What the checks that failed say."""
     return [f"{check.name.replace('_', ' ')}: {check.reason}" for check in checks if not check.passed]
-
-
-def of_trial(trial: PatternTrial) -> TrialShape:
-    return TrialShape(
-        cases=AttemptMatches(
-            matched=trial.cases_matched,
-            searched=trial.cases_searched,
-            known=trial.cases_known,
-            items=[_attempt(hit) for hit in trial.cases],
-        ),
-        types=dict(trial.types),
-        examples=ExampleMatches(
-            matched=trial.examples_matched,
-            searched=trial.examples_searched,
-            items=[_example(hit) for hit in trial.examples],
-        ),
-        healthy=AttemptMatches(
-            matched=trial.healthy_matched,
-            searched=trial.healthy_searched,
-            known=trial.healthy_known,
-            items=[_attempt(hit) for hit in trial.healthy],
-        ),
-        is_complete=trial.is_complete,
-    )
-
-
-def _line(hit: LineHit) -> MatchedLine:
-    return MatchedLine(text=hit.text, spans=list(hit.spans))
-
-
-def _attempt(hit: AttemptHit) -> MatchedAttempt:
-    return MatchedAttempt(
-        job=hit.attempt.job,
-        attempt=hit.attempt.number,
-        line=_line(hit.line),
-        **{name: getattr(hit, name) for name in ("diagnosis", "type", "is_root", "lines")},
-    )
-
-
-def _example(hit: ExampleHit) -> MatchedExample:
-    return MatchedExample(
-        line=_line(hit.line), **{name: getattr(hit, name) for name in ("owner", "type", "is_counter")}
-    )

@@ -4,7 +4,6 @@ What only a file or the environment can say is shown as theirs, and nothing here
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -12,18 +11,13 @@ from fastapi import Depends, Query
 from fastapi.responses import Response
 
 from diagnoser.adapters.passwords import new_secret
-from diagnoser.model import Job
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
-from diagnoser.model.alerts import Alert
 from diagnoser.model.credentials import new_credential
-from diagnoser.model.errors import BadInput, Conflict, existing
-from diagnoser.model.outbox import OutboxRecord
+from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.model.people import Role, UserChange
 from diagnoser.model.shown_settings import Origin, ShownSetting
-from diagnoser.notifications import text
-from diagnoser.notifications.alert import seal
-from diagnoser.notifications.routing import EVERYONE, OWNER, AlertRow, AlertTable, Route
-from diagnoser.planning.planner import alert_key, verdict_alert, verdict_key
+from diagnoser.notifications.routing import EVERYONE, OWNER, AlertRow, AlertTable
+from diagnoser.planning.alert_preview import preview_alert
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import Caller, check_scope, may_audit
 from diagnoser.web.http.dependencies import Core, Plans
@@ -41,19 +35,6 @@ CHANGES: Mapping[str, UserChange] = {
 router = Router(include_in_schema=False)
 
 Id = Annotated[str, Query(max_length=200)]
-
-
-@dataclass(frozen=True, slots=True)
-class AlertPreview:
-    """What would be sent about a diagnosis. rows: of the table up to the one that decides, each with why it does not
-    apply. sent: what became of the messages about it."""
-
-    diagnosis: str
-    alert: Alert
-    text: str
-    route: Route
-    rows: list[tuple[str, str]]
-    sent: list[OutboxRecord]
 
 
 async def may_administer(caller: Caller) -> None:
@@ -80,8 +61,10 @@ AdminForm = Annotated[Form, Depends(administers)]
 @router.get("/alert-routing", dependencies=[Depends(may_audit)])
 async def alert_routing(core: Core, plans: Plans, pages: Drawn, diagnosis: Id = "", test: Id = "") -> Response:
     """diagnosis: what would be sent about it is shown. test: key of the message of a test that was sent."""
-    routing = plans.commands.planner.alerts
-    preview = await _preview(core, plans, diagnosis.strip()) if diagnosis.strip() else None
+    planner = plans.commands.planner
+    routing, preview = planner.alerts, None
+    if asked := diagnosis.strip().rpartition("/")[2]:
+        preview = await preview_alert(core.store, asked, routing, planner.redact, core.config.base_url)
     tests = await core.store.outbox.messages([test]) if test else []
     return pages.draw(
         "alert_routing.html",
@@ -190,18 +173,6 @@ def _places(table: AlertTable) -> list[str]:
     """Receivers that the table names with a place, each of which can be tested."""
     named = {name for row in table.rows for name in row.to if ":" in name}
     return sorted(named)
-
-
-async def _preview(core: Core, plans: Plans, id: str) -> AlertPreview:
-    """Raises NotFound."""
-    planner = plans.commands.planner
-    record = existing(await core.store.diagnoses.find(id.rpartition("/")[2]), f"there is no diagnosis {id[:80]!r}")
-    job = await core.store.jobs.find(record.attempt.job) or Job(record.attempt.job)
-    alert = seal(verdict_alert(record, job, f"{core.config.base_url}/diagnoses/{record.id}", planner.redact))
-    route = planner.alerts.route(alert)
-    keys = [alert_key(verdict_key(record), receiver) for receiver in route.receivers]
-    sent = await core.store.outbox.messages(keys) if keys else []
-    return AlertPreview(record.id, alert, text.body(alert), route, planner.alerts.explain(alert), sent)
 
 
 async def _draw_tokens(core: Core, pages: Pages, made: Credential | None = None, secret: str = "") -> Response:

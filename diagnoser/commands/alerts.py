@@ -12,7 +12,7 @@ from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import DeliveryError, NotFound
 from diagnoser.notifications.alert import TEST_ALERT
-from diagnoser.planning.alert_preview import preview_alert
+from diagnoser.planning.alert_preview import AlertPreview, preview_alert
 
 alerts_cli = typer.Typer(no_args_is_help=True, help="Show who is notified of what, and try the receivers.")
 
@@ -44,16 +44,18 @@ def preview(
                 ],
             }
         )
-        return
-    out.print(alert.title, style="bold")
+    else:
+        _print(shown, "" if routing.receivers else ": no receiver is configured")
+
+
+def _print(shown: AlertPreview, why_nobody: str) -> None:
+    out.print(shown.alert.title, style="bold")
     out.print(shown.text)
     out.print()
     for row, why in shown.rows:
         out.print(f"  row {row}: {why or 'applies'}")
-    who = ", ".join(route.receivers) or "nobody"
-    if not routing.receivers:
-        who += ": no receiver is configured"
-    out.print(f"Told: {who} ({route.severity})")
+    who = ", ".join(shown.route.receivers) or "nobody"
+    out.print(f"Told: {who}{why_nobody} ({shown.route.severity})")
     for message in shown.sent:
         line = f"  {message.message.target}: {message.state}"
         if message.error:

@@ -393,13 +393,18 @@ def _nodes(given: Sequence[str], gpus: int, slurm: bool) -> list[Node]:
         return [Node(socket.gethostname(), devices or gpus)]
     nodes = []
     for text in given:
-        names, _, count = text.rpartition("=")
-        if not names or not count.isdecimal() or not gpus <= int(count) <= 1024:
-            raise BadInput(f"--node {text[:60]}: must be NAME=GPUS, with at least the {gpus} GPUs of a trial")
-        nodes += [Node(name, int(count)) for name in (_expanded(names) if slurm else (names,))]
+        names, count = _names_and_gpus(text, gpus)
+        nodes += [Node(name, count) for name in (_expanded(names) if slurm else (names,))]
     if len({node.name for node in nodes}) != len(nodes):
         raise BadInput("a node is named twice")
     return nodes
+
+
+def _names_and_gpus(text: str, gpus: int) -> tuple[str, int]:
+    names, _, count = text.rpartition("=")
+    if not names or not count.isdecimal() or not gpus <= int(count) <= 1024:
+        raise BadInput(f"--node {text[:60]}: must be NAME=GPUS, with at least the {gpus} GPUs of a trial")
+    return names, int(count)
 
 
 def _expanded(names: str) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def _node_alert(alert: WebhookAlert, mapping: FieldMapping, cluster: str, by: st
     labels = {_clean(key, NAME_LENGTH): _clean(text, TEXT_LENGTH) for key, text in sorted(alert.labels.items())}
     decided = mapping.trace(tuple(labels.items()), RecordDefaults())
     node = value_of(decided.get("node")) or _host(labels.get("instance", ""))
-    if not 0 < len(node) <= NODE_LENGTH or any(map(str.isspace, node)):
+    if not _is_node_name(node):
         return None
     started, ended = _span(alert, received)
     summary = alert.annotations.get("summary") or alert.annotations.get("description") or ""
@@ -104,6 +104,10 @@ def _node_alert(alert: WebhookAlert, mapping: FieldMapping, cluster: str, by: st
         labels=dict(list(labels.items())[:LABELS_KEPT]),
         by=by,
     )
+
+
+def _is_node_name(name: str) -> bool:
+    return 0 < len(name) <= NODE_LENGTH and not any(map(str.isspace, name))
 
 
 def _span(alert: WebhookAlert, received: float) -> tuple[float, float | None]:

@@ -100,7 +100,13 @@ class Candidate:
             value = _matched(match)
         if self.template:
             value = self._filled(labels, known, groups, absent)
-        if self.plus and value.isdecimal() and len(value) < 10:
+        if self.plus:
+            return self._added(value)
+        return value
+
+    def _added(self, value: str) -> str:
+        """The number with ``plus`` on it; unchanged where it is no number of at most nine digits."""
+        if value.isdecimal() and len(value) < 10:
             return str(int(value) + self.plus)
         return value
 
@@ -291,9 +297,7 @@ class FieldMapping:
         attempt = int(known["attempt"]) if known["attempt"] else None
         destination = target(known["job"], attempt, known["cluster"], stream)
         if not destination.job:
-            names = ", ".join(name for name, _ in labels[:8])
-            why = f"none of {names} names one" if names else "no label that the mapping reads was sent"
-            return Unattributed(UnplacedReason.NO_JOB, f"no job: {why}", labels)
+            return Unattributed(UnplacedReason.NO_JOB, _no_job(labels), labels)
         return Place(destination, stream)
 
     def _found(self, values: Mapping[str, str], defaults: RecordDefaults) -> dict[Field, _Found]:
@@ -402,6 +406,13 @@ def _count_fault(field: Field, value: str) -> str:
 def value_of(decision: Decision | None) -> str:
     """ "" where the labels say nothing of the field."""
     return decision.value if decision else ""
+
+
+def _no_job(labels: Labels) -> str:
+    names = ", ".join(name for name, _ in labels[:8])
+    if not names:
+        return "no job: no label that the mapping reads was sent"
+    return f"no job: none of {names} names one"
 
 
 def preset(*names: str) -> FieldMapping:

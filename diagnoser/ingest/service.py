@@ -342,7 +342,7 @@ class IngestService:
         unnumbered = {target.job for target in targets if target.attempt is None}
         latest = await self._store.current_attempts(unnumbered) if unnumbered else {}
         hour = node_logs.hour_of(max(pending.received for pending in group))
-        over = {job: number for job, number in latest.items() if _is_node(job) and number < hour}
+        over = _parts_before(hour, latest)
         latest |= dict.fromkeys(over, hour)
         keys = {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
         return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in over.items()}
@@ -432,6 +432,11 @@ class IngestService:
         delta = compressor.take()
         senders = frozenset(commit.senders)
         return Append(key, to_bytes(delta), commit.received, cursors, delta.fatal, 0, senders), delta.losses
+
+
+def _parts_before(hour: int, latest: Mapping[str, int]) -> dict[str, int]:
+    """The logs of nodes whose latest part is of an earlier hour, with the number of that part."""
+    return {job: number for job, number in latest.items() if _is_node(job) and number < hour}
 
 
 def _is_node(job: str) -> bool:

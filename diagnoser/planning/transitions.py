@@ -85,7 +85,9 @@ def _command(
 ) -> Callable[Concatenate["PlanCommands", P], Callable[[Plan, Facts], TransitionResult]]:
     """Make a method that decides about a plan one that is called with the command, and returns the transition."""
 
-    def command(self: "PlanCommands", *args: P.args, **kwargs: P.kwargs) -> Callable[[Plan, Facts], TransitionResult]:
+    def command(
+        self: "PlanCommands", /, *args: P.args, **kwargs: P.kwargs
+    ) -> Callable[[Plan, Facts], TransitionResult]:
         return lambda plan, facts: method(self, plan, facts, *args, **kwargs)
 
     return command

@@ -227,8 +227,7 @@ def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
     about = plan.nodes or plan.suspects
     if not about:
         return None
-    since, places = case.now - PLACE_SECONDS, case.history.places
-    recent = [old for old in case.history.past if old.created > since and old not in case.same_attempt]
+    recent, places = _recent_of_others(case), case.history.places
     failing = set(chain.from_iterable(_proven_nodes(old) for old in recent))
     place = shared_place(about[0], failing, places)
     if not place:
@@ -240,6 +239,12 @@ def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
         return None
     checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.nodes)
     return _with_change(checked, f"{seen}: its nodes are checked", case.now, _R.PLACE_FAILS)
+
+
+def _recent_of_others(case: _Case) -> list[Plan]:
+    """The plans of other attempts within the time in which failures of one place are one."""
+    since = case.now - PLACE_SECONDS
+    return [old for old in case.history.past if old.created > since and old not in case.same_attempt]
 
 
 def _proven_nodes(plan: Plan) -> list[str]:

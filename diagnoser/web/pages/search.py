@@ -1,11 +1,13 @@
-"""The page that searches everything; with script the same search is one key away from each page."""
+"""The pages that search: everything (with script one key away from each page), and the log of one attempt."""
 
 from fastapi.responses import Response
 
-from diagnoser.web.api.params import Search
+from diagnoser.model import AttemptKey
+from diagnoser.web.api.feedback import FOUND, AttemptPath, find_lines
+from diagnoser.web.api.params import JobPath, Search
 from diagnoser.web.api.search import MOST, SearchResult, search
 from diagnoser.web.http.authentication import Caller
-from diagnoser.web.http.dependencies import Core, ShippedRules
+from diagnoser.web.http.dependencies import Core, Scoped, ShippedRules
 from diagnoser.web.pages.rendering import Drawn, reading_pages
 
 router = reading_pages()
@@ -17,3 +19,9 @@ async def search_page(
 ) -> Response:
     result = await search(core, shipped_rules, caller.viewer, q, MOST) if q.strip() else SearchResult(q=q, groups=[])
     return pages.draw("search_all.html", q=q, groups=result.groups)
+
+
+@router.get("/jobs/{id}/attempts/{number}/search")
+async def search_log(id: JobPath, number: AttemptPath, scope: Scoped, pages: Drawn, q: Search = "") -> Response:
+    results = await find_lines(scope, AttemptKey(id, number), q, FOUND) if q.strip() else []
+    return pages.draw("search.html", job=id, number=number, q=q, found=results)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from diagnoser.adapters import files
 from diagnoser.agent.kubernetes.command import kubernetes_client
-from diagnoser.commands.evaluations_plan import read_text
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput
 from diagnoser.model.evaluations import Node, TrialRun
@@ -124,7 +124,7 @@ def _settings(options: KubernetesOptions) -> "JobSettings":
     volumes = _volumes(options)
     template: dict[str, Any] = {}
     if options.template:
-        template = read_template(str(options.template), read_text(options.template))
+        template = read_template(str(options.template), files.text(options.template))
     return JobSettings(
         options.image,
         user,

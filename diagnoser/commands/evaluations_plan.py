@@ -11,6 +11,8 @@ import typer
 from pydantic import ValidationError
 from rich.table import Table
 
+from diagnoser.adapters import files
+from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.evaluations import gantt
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
@@ -102,29 +104,20 @@ def _choices_table(choices: Sequence[_Choice]) -> Table:
 
 def load_suite(path: Path) -> Suite:
     """Raises BadInput where it cannot be read, RuleFaults with all of its faults."""
-    return read_suite(str(path), read_text(path))
+    return read_suite(str(path), files.text(path))
 
 
 def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
     """Read runtimes of earlier runs, and where they are from. A database is neither made nor upgraded for a plan."""
     from diagnoser.adapters.sql import administration
     from diagnoser.adapters.sql.migrations import head
-    from diagnoser.adapters.sql.store import open_store
     from diagnoser.evaluations.coordinator import RUNTIMES
 
-    url = site().database_url
-
-    async def read() -> list[Runtime]:
-        if await administration.schema(url) != head():
-            raise BadInput("the database has another version")
-        store = await open_store(url)
-        try:
-            return await store.trials.runtimes([task.name for task in suite.tasks], RUNTIMES)
-        finally:
-            await store.close()
-
+    names = [task.name for task in suite.tasks]
     try:
-        found = asyncio.run(read())
+        if asyncio.run(administration.schema(site().database_url)) != head():
+            raise BadInput("the database has another version")
+        found = with_store(lambda store: store.trials.runtimes(names, RUNTIMES), "evaluations plan")
     except (BadInput, Unavailable) as error:
         return [], f"of the suite, and guesses by size ({error})"
     if not found:
@@ -134,7 +127,7 @@ def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
 
 def _runtimes(path: Path) -> list[Runtime]:
     found = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in enumerate(files.text(path).splitlines(), 1):
         if line.strip():
             try:
                 found.append(_RUNTIME.load(line))
@@ -142,16 +135,6 @@ def _runtimes(path: Path) -> list[Runtime]:
                 fault = error.errors()[0]
                 raise BadInput(f"{path}:{number}: {'.'.join(map(str, fault['loc']))}: {fault['msg']}") from error
     return found
-
-
-def read_text(path: Path) -> str:
-    """Raises BadInput."""
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: not UTF-8") from error
 
 
 def _summary(suite: Suite, plan: Schedule, in_line_seconds: float) -> str:

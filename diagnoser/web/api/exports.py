@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from datetime import datetime
 from enum import StrEnum
 from operator import attrgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from fastapi.responses import StreamingResponse
@@ -33,8 +33,8 @@ router = ApiRouter("exports", dependencies=READ)
 
 Row = BaseModel
 Columns = Mapping[str, Callable[[Any], object]]
-Read = Callable[[str, int], Awaitable[tuple[Sequence[Row], str | None]]]
-"""Cursor, rows -> a page, and the cursor of the next one, None on the last."""
+Page = tuple[Sequence[Row], str | None]
+"""Rows, and the cursor of the next page, None on the last."""
 
 
 class ExportFormat(StrEnum):
@@ -52,6 +52,9 @@ class IncidentExport(IncidentQuery):
 
 class RunExport(RunQuery):
     limit: int = Field(ROWS_LIMIT, ge=1, le=ROWS_LIMIT, description="Rows of the file")
+
+
+Narrowed = TypeVar("Narrowed", DiagnosisExport, IncidentExport, RunExport)
 
 
 def _fields(*names: str) -> Columns:
@@ -113,12 +116,11 @@ async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Quer
     """What the list of diagnoses shows with the same filters, in the same order."""
     now, base_url = core.clock(), core.config.base_url
 
-    async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
-        narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
+    async def read(narrowed: DiagnosisExport) -> Page:
         records, after = await diagnosis_page(core.store, narrowed, now)
         return [DiagnosisShape.from_record(record, base_url) for record in records], after
 
-    return await _file("diagnoses", format, _DIAGNOSES, read, query.cursor, query.limit, core.redact)
+    return await _file("diagnoses", format, _DIAGNOSES, read, query, core.redact)
 
 
 @router.get(
@@ -130,12 +132,11 @@ async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Quer
 async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query()], core: Core) -> StreamingResponse:
     """What the list of incidents shows with the same filters, in the same order."""
 
-    async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
-        narrowed = query.model_copy(update={"cursor": cursor, "limit": rows})
+    async def read(narrowed: IncidentExport) -> Page:
         found, after = await list_incidents(core, narrowed)
         return [IncidentShape.from_incident(incident, core.config.base_url) for incident in found], after
 
-    return await _file("incidents", format, _INCIDENTS, read, query.cursor, query.limit, core.redact)
+    return await _file("incidents", format, _INCIDENTS, read, query, core.redact)
 
 
 @router.get(
@@ -147,24 +148,39 @@ async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query
 async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], core: Core, logs: Logs) -> StreamingResponse:
     """What the list of jobs shows with the same state."""
 
-    async def read(cursor: str, rows: int) -> tuple[Sequence[Row], str | None]:
-        runs = await list_runs(core, logs, query.model_copy(update={"cursor": cursor, "limit": rows}))
+    async def read(narrowed: RunExport) -> Page:
+        runs = await list_runs(core, logs, narrowed)
         base_url = core.config.base_url
         return [
             RunShape.from_attempt(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts
         ], runs.next
 
-    return await _file("jobs", format, _RUNS, read, query.cursor, query.limit, core.redact)
+    return await _file("jobs", format, _RUNS, read, query, core.redact)
 
 
 async def _file(
-    name: str, format: ExportFormat, columns: Columns, read: Read, cursor: str, limit: int, redact: Redact
+    name: str,
+    format: ExportFormat,
+    columns: Columns,
+    read: Callable[[Narrowed], Awaitable[Page]],
+    query: Narrowed,
+    redact: Redact,
 ) -> StreamingResponse:
     """The first page is read before the answer begins, so that an error is told as one."""
-    pages = _pages(await read(cursor, min(limit, _PAGE)), read, limit)
-    content, media_type = _json(pages, redact), "application/json"
+    first = await read(query.model_copy(update={"limit": min(query.limit, _PAGE)}))
+
+    async def pages() -> AsyncIterator[Page]:
+        rows, after = first
+        yield rows, after
+        left = query.limit - len(rows)
+        while after and left > 0:
+            rows, after = await read(query.model_copy(update={"cursor": after, "limit": min(left, _PAGE)}))
+            left -= len(rows)
+            yield rows, after
+
+    content, media_type = _json(pages(), redact), "application/json"
     if format is ExportFormat.CSV:
-        content, media_type = _csv(columns, pages, redact), "text/csv; charset=utf-8"
+        content, media_type = _csv(columns, pages(), redact), "text/csv; charset=utf-8"
     return StreamingResponse(
         content,
         media_type=media_type,
@@ -172,27 +188,13 @@ async def _file(
     )
 
 
-async def _pages(
-    first: tuple[Sequence[Row], str | None], read: Read, limit: int
-) -> AsyncIterator[tuple[Sequence[Row], str | None]]:
-    rows, after = first
-    yield rows, after
-    left = limit - len(rows)
-    while after and left > 0:
-        rows, after = await read(after, min(left, _PAGE))
-        left -= len(rows)
-        yield rows, after
-
-
-async def _csv(
-    columns: Columns, pages: AsyncIterator[tuple[Sequence[Row], str | None]], redact: Redact
-) -> AsyncIterator[str]:
+async def _csv(columns: Columns, pages: AsyncIterator[Page], redact: Redact) -> AsyncIterator[str]:
     yield csv_lines([columns])
     async for rows, _ in pages:
         yield csv_lines([masked(column(row), redact) for column in columns.values()] for row in rows)
 
 
-async def _json(pages: AsyncIterator[tuple[Sequence[Row], str | None]], redact: Redact) -> AsyncIterator[str]:
+async def _json(pages: AsyncIterator[Page], redact: Redact) -> AsyncIterator[str]:
     """As the list answers: ``items``, and ``next`` where there are more."""
     yield '{"items":['
     separator, following = "", None

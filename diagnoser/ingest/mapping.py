@@ -142,7 +142,7 @@ class Decision:
     fault: str = ""
 
 
-class _Found(NamedTuple):
+class _FieldValue(NamedTuple):
     """What is found of a field. fault: why what was said cannot be used. by: who says so, None for the query, or
     where nobody says anything."""
 
@@ -230,7 +230,7 @@ class FieldMapping:
         """Of each field that anything is said of: its value, and what decided it."""
         values = self._values(labels)
         decisions: dict[Field, Decision] = {}
-        for field, found in self._found(values, defaults).items():
+        for field, found in self._field_values(values, defaults).items():
             if found.value or found.fault:
                 decisions[field] = self._decision(found, labels)
         if "source" in decisions:
@@ -239,7 +239,7 @@ class FieldMapping:
                 decisions["source"] = replace(decisions["source"], value=source, origin=DOUBTED_SENDER)
         return decisions
 
-    def _decision(self, found: _Found, labels: Labels) -> Decision:
+    def _decision(self, found: _FieldValue, labels: Labels) -> Decision:
         if found.by is None:
             return Decision(found.value, "query", (), found.fault)
         read = found.by.names
@@ -249,7 +249,7 @@ class FieldMapping:
     def node_doubts(self, labels: Labels, defaults: RecordDefaults) -> str:
         """Why lines with these labels would prove nothing about their node, or too much; "" where neither is so."""
         values = self._values(labels)
-        return doubts(self._found(values, defaults)["source"].value, values)
+        return doubts(self._field_values(values, defaults)["source"].value, values)
 
     def _holds(self, key: str) -> bool:
         name = canonical(key)
@@ -284,7 +284,7 @@ class FieldMapping:
 
     def _attribute(self, labels: Labels, defaults: RecordDefaults) -> Place | Unattributed:
         values = self._values(labels)
-        found = self._found(values, defaults)
+        found = self._field_values(values, defaults)
         for field in FIELDS:
             if found[field].fault:
                 return Unattributed(_BAD[field], found[field].fault, labels)
@@ -300,30 +300,30 @@ class FieldMapping:
             return Unattributed(UnplacedReason.NO_JOB, _no_job(labels), labels)
         return Place(destination, stream)
 
-    def _found(self, values: Mapping[str, str], defaults: RecordDefaults) -> dict[Field, _Found]:
+    def _field_values(self, values: Mapping[str, str], defaults: RecordDefaults) -> dict[Field, _FieldValue]:
         """What is found of each field. values: of the labels, by canonical name."""
-        found: dict[Field, _Found] = {}
+        found: dict[Field, _FieldValue] = {}
         known: dict[Field, str] = {}
         for field in FIELDS:
             found[field] = self._value(field, values, known, _default(field, defaults))
             known[field] = found[field].value
         return found
 
-    def _value(self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], default: str) -> _Found:
+    def _value(self, field: Field, labels: Mapping[str, str], known: Mapping[Field, str], default: str) -> _FieldValue:
         for candidate in self._stated[field]:
             if value := candidate.value(labels, known, EMPTY):
                 fault = _fault(field, value)
-                return _Found("" if fault else value, fault, candidate)
+                return _FieldValue("" if fault else value, fault, candidate)
         if default:
-            return _Found(default)
-        unusable = _Found()
+            return _FieldValue(default)
+        unusable = _FieldValue()
         for candidate in self._derived[field]:
             if value := candidate.value(labels, known, NO_VALUES):
                 fault = _fault(field, value)
                 if not fault:
-                    return _Found(value, "", candidate)
+                    return _FieldValue(value, "", candidate)
                 if field == "job" and not unusable.fault:
-                    unusable = _Found("", fault, candidate)
+                    unusable = _FieldValue("", fault, candidate)
         return unusable
 
 

@@ -63,8 +63,8 @@ async def alert_routing(core: Core, plans: Plans, pages: Drawn, diagnosis: Id = 
     """diagnosis: what would be sent about it is shown. test: key of the message of a test that was sent."""
     planner = plans.commands.planner
     routing, preview = planner.alerts, None
-    if asked := diagnosis.strip().rpartition("/")[2]:
-        preview = await preview_alert(core.store, asked, routing, planner.redact, core.config.base_url)
+    if diagnosis_id := diagnosis.strip().rpartition("/")[2]:
+        preview = await preview_alert(core.store, diagnosis_id, routing, planner.redact, core.config.base_url)
     tests = await core.store.outbox.messages([test]) if test else []
     return pages.draw(
         "alert_routing.html",

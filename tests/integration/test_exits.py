@@ -241,12 +241,12 @@ async def own_log() -> str:
 async def downloads() -> str:
     rows = [DiagnosisShape.from_record(record(secret.text), "") for secret in SECRETS]
 
-    async def read(cursor: str, limit: int) -> tuple[Sequence[Any], None]:
+    async def read(query: exports.DiagnosisExport) -> tuple[Sequence[Any], None]:
         return rows, None
 
-    files = []
+    files, every = [], exports.DiagnosisExport()
     for kind in exports.ExportFormat:
-        answer = await exports._file("diagnoses", kind, exports._DIAGNOSES, read, "", 1000, redact)
+        answer = await exports._file("diagnoses", kind, exports._DIAGNOSES, read, every, redact)
         files.append("".join([str(part) async for part in _iterated(answer.body_iterator)]))
     return "\n".join(files)
 

@@ -10,7 +10,11 @@ table is therefore made of trials, most of which take each case as one of a fram
 
 A kind's confidence is its share of right verdicts in the trials, smoothed towards the kind above it, and no more than
 its share where whole generations of families were first met: trials forget rules, but not what a mechanism learned from
-the same logs. What the table is worth is shown on each first sight with the others alone.
+the same logs. An older generation does not count for a decider that is right significantly more or less often by now.
+What the table is worth is shown on each first sight with the others alone.
+
+The second table says how often verdicts were wrong on these logs as they are, for asking a language model where that
+pays; the curve of what it finds is shown with each framework left out.
 
 FOLDER: more labelled logs, beside those of the corpus and the project's samples.
 """
@@ -21,10 +25,9 @@ import hashlib
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import BytesIO
-from itertools import chain
 from pathlib import Path
 
 import yaml
@@ -55,6 +58,17 @@ FEW = 8 * (len(LEFT_OUT) + 3)
 FEW_SIGHTS = 24
 """How many first sights of the kind above smooth a kind that was seldom met: the error with a generation left out is
 least about here."""
+CHANGED = 2.58
+"""Standard errors between two generations' shares that chance explains in one case of a hundred."""
+FEW_REVIEWS = 8
+"""How many cases of the kind above smooth the share of wrong verdicts of a kind that was seldom seen."""
+LEARNED_HERE = frozenset({Decider.GUESS})
+"""Deciders whose tables were learned from these logs with their labels, and of which no first sight was measured: on
+these logs they are hardly ever wrong, and their prior counts."""
+REVIEWED = 0.15
+"""The share of these logs that a language model is asked about at most."""
+ASKED = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3)
+"""Shares of verdicts asked about for which the curve is shown."""
 WITH_STATUS = 0.5
 """The share of the trial that knows the exit status."""
 PRIOR = {
@@ -83,6 +97,8 @@ HEAD = """\
 # How sure a verdict is, by kind: what decided, how exactly, and the facts that bear on it; the finest kind that stands
 # here counts. cases, right: trials with the framework of each case left out, and the share of them that was right.
 # said: that share, smoothed, or less where such verdicts were right less often at the first sight of families.
+# review: verdicts on the logs as they are, and how many named a wrong type; from the share ``review_from`` a language
+# model is asked.
 # Made by `python -m tools.calibrate DATE`.
 """
 
@@ -125,6 +141,7 @@ class Trial:
     kind: VerdictKind
     decided_by: str
     right: bool
+    review_kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -176,7 +193,16 @@ class Trials:
         knowledge = accuracy_bars.load().knowledge
         self._engine = _Without(knowledge.engine.ruleset)
         self._recording = _Recording(
-            made="", cases=0, floor=0.0, default=1.0, sandbox=1.0, learned=1.0, kinds={}, looked_up=[]
+            made="",
+            cases=0,
+            floor=0.0,
+            default=1.0,
+            sandbox=1.0,
+            learned=1.0,
+            kinds={},
+            looked_up=[],
+            review={},
+            review_from=1.0,
         )
         self._knowledge: RuleKnowledge = replace(knowledge, engine=self._engine, calibration=self._recording)
         self._exact = [rule.id for rule in self._engine.ruleset.rules if rule.specificity >= Specificity.FAMILY]
@@ -215,7 +241,8 @@ class Trials:
         self._recording.looked_up.clear()
         diagnosis = pipeline.diagnose(case.evidence, facts or Facts(), self._knowledge)
         right = scoring.score_case(case.label, diagnosis).type
-        return Trial(case.framework, self._recording.looked_up[0], diagnosis.decided_by, right)
+        kind = self._recording.looked_up[0]
+        return Trial(case.framework, kind, diagnosis.decided_by, right, diagnosis.review_kind)
 
 
 def _number(name: str) -> float:
@@ -245,7 +272,92 @@ def read_sights() -> dict[str, list[Trial]]:
     return sights
 
 
-def table(date: str, cases: int, trials: Sequence[Trial], fit: Fit) -> dict[str, object]:
+def in_force(sights: Mapping[str, Sequence[Trial]]) -> list[Trial]:
+    """The first sights without those by deciders that the newest generation shows to be changed since."""
+    *older, newest = sights.values()
+    kept = list(newest)
+    for generation in older:
+        changed = {decider for decider in Decider if _differ(_of(generation, decider), _of(newest, decider))}
+        kept += [trial for trial in generation if trial.kind.decider not in changed]
+    return kept
+
+
+def _of(trials: Sequence[Trial], decider: Decider) -> list[bool]:
+    return [trial.right for trial in trials if trial.kind.decider is decider]
+
+
+def _differ(before: Sequence[bool], now: Sequence[bool]) -> bool:
+    """Whether two shares of right verdicts differ by more than chance explains."""
+    shares, variance = [], 0.0
+    for group in (before, now):
+        cases = len(group) + 2  # as if one more were right and one more wrong: a few cases prove little
+        share = (sum(group) + 1) / cases
+        variance += share * (1 - share) / cases
+        shares.append(share)
+    return abs(shares[0] - shares[1]) > CHANGED * math.sqrt(variance)
+
+
+class Review:
+    """How often verdicts of a kind were wrong."""
+
+    def __init__(self, trials: Iterable[Trial]) -> None:
+        self.cases, self.wrong = Counter[str](), Counter[str]()
+        for trial in trials:
+            if trial.kind.decider in LEARNED_HERE:
+                continue
+            rows = _rows(trial.review_kind)
+            self.cases.update(rows)
+            if not trial.right:
+                self.wrong.update(rows)
+
+    def share(self, kind: str) -> float:
+        share = 0.0
+        for row in _rows(kind):
+            if "." not in row:
+                share = 1 - PRIOR[Decider(row)]
+            share = (self.wrong[row] + FEW_REVIEWS * share) / (self.cases[row] + FEW_REVIEWS)
+        return share
+
+    def table(self) -> dict[str, dict[str, float]]:
+        rows = sorted({*self.cases, *(decider.value for decider in LEARNED_HERE)})
+        return {
+            row: {"cases": self.cases[row], "wrong": self.wrong[row], "share": round(self.share(row), 3)}
+            for row in rows
+        }
+
+    def bound(self, trials: Sequence[Trial]) -> float:
+        """The least share from which no more than ``REVIEWED`` of the trials are asked about."""
+        shares = sorted((self.share(trial.review_kind) for trial in trials), reverse=True)
+        first_spared = shares[int(REVIEWED * len(shares))]
+        return round(min(share for share in shares if share > first_spared), 3)
+
+
+def _rows(kind: str) -> list[str]:
+    """A kind and those above it, the widest first."""
+    rows = [kind]
+    while "." in rows[0]:
+        rows.insert(0, rows[0].rpartition(".")[0])
+    return rows
+
+
+def review_curve(trials: Sequence[Trial]) -> Iterator[str]:
+    """A line for each share of verdicts that are asked about: of the wrong ones, how many are among them."""
+    stated = []
+    for framework in sorted({trial.framework for trial in trials}):
+        review = Review(trial for trial in trials if trial.framework != framework)
+        own = [trial for trial in trials if trial.framework == framework]
+        stated += [(review.share(trial.review_kind), not trial.right) for trial in own]
+    stated.sort(key=lambda verdict: -verdict[0])
+    wrong = sum(is_wrong for _, is_wrong in stated)
+    yield f"{'asked':>8}{'wrong ones among them':>24}{'yield':>8}"
+    for asked in ASKED:
+        picked = stated[: round(asked * len(stated))]
+        caught = sum(is_wrong for _, is_wrong in picked)
+        yield f"{asked:8.1%}{caught / wrong:24.1%}{caught / len(picked):8.1%}"
+
+
+def table(date: str, cases: int, trials: Sequence[Trial], fit: Fit, known: Sequence[Trial]) -> dict[str, object]:
+    """known: trials of the logs as they are."""
     rows: dict[str, dict[str, float]] = {}
     for decider in Decider:
         rows[decider.value] = _row(fit, VerdictKind(decider, "", ""), 1)
@@ -254,7 +366,9 @@ def table(date: str, cases: int, trials: Sequence[Trial], fit: Fit) -> dict[str,
             rows[kind.keys[depth - 1]] = _row(fit, kind, depth)
     mean = sum(trial.right for trial in trials) / len(trials)
     bounds = {"floor": FLOOR, "default": round(mean, 3), "sandbox": SANDBOX, "learned": LEARNED}
-    return {"made": date, "cases": cases, **bounds, "kinds": rows}
+    review = Review(known)
+    reviewed = {"review_from": review.bound(known), "review": review.table()}
+    return {"made": date, "cases": cases, **bounds, "kinds": rows, **reviewed}
 
 
 def _row(fit: Fit, kind: VerdictKind, depth: int) -> dict[str, float]:
@@ -268,8 +382,8 @@ def left_out(trials: Counts, sights: Mapping[str, Sequence[Trial]]) -> list[tupl
     """What each first sight would have stated by the trials and by those of all other generations."""
     stated = []
     for generation, group in sights.items():
-        others = chain.from_iterable(rest for name, rest in sights.items() if name != generation)
-        fit = Fit(trials, Counts.of(list(others)))
+        others = {name: rest for name, rest in sights.items() if name != generation}
+        fit = Fit(trials, Counts.of(in_force(others)))
         stated += [(trial, fit.said(trial.kind)) for trial in group]
     return stated
 
@@ -307,13 +421,15 @@ def main() -> None:
     known = trials.known(cases)
     trials_made = list(trials.all(cases, known))
     counts, sights = Counts.of(trials_made), read_sights()
-    fit = Fit(counts, Counts.of(list(chain.from_iterable(sights.values()))))
-    made = table(chosen.date, len(cases), trials_made, fit)
+    fit = Fit(counts, Counts.of(in_force(sights)))
+    made = table(chosen.date, len(cases), trials_made, fit, known)
     TABLE.write_text(HEAD + yaml.safe_dump(made, sort_keys=False, default_flow_style=None, width=120), "utf-8")
     print("First sights, their generation left out:")  # noqa: T201
     print("\n".join(report(left_out(counts, sights))))  # noqa: T201
     print(f"\n{len(cases)} cases as the rules know them:")  # noqa: T201
     print("\n".join(report([(trial, fit.said(trial.kind)) for trial in known])))  # noqa: T201
+    print("\nAsked about, each framework left out:")  # noqa: T201
+    print("\n".join(review_curve(known)))  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ class ScoredVerdict:
     """How one case came out; None where the measure does not apply.
 
     type_also: whether the type is the label's, or one that the label takes as well.
-    asked: why a model would be asked about it.
+    asked: why a model would be asked about it. review_kind: the verdicts that are wrong about as often.
     """
 
     label: Label
@@ -116,6 +116,7 @@ class ScoredVerdict:
     false_alarm: bool
     false_stop: bool
     asked: tuple[str, ...] = ()
+    review_kind: str = ""
 
 
 @dataclass(frozen=True)
@@ -168,6 +169,7 @@ def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerd
         false_alarm=label.category == "none" and diagnosis.category != "none",
         false_stop=action == "notify_user" and label.recovery not in ("notify_user", "none"),
         asked=tuple(map(str, diagnosis.doubts)),
+        review_kind=diagnosis.review_kind,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the reasons to ask a language model are worth: how many wrong verdicts each of them picks. Pure."""
+"""What asking a language model is worth: about which kinds of verdicts, and how many of them are wrong. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,63 +7,61 @@ from dataclasses import dataclass
 from diagnoser.accuracy.scoring import ScoredVerdict
 
 ANY = "any"
-"""The row of all reasons together."""
+"""The row of all kinds together."""
 
 
 @dataclass(frozen=True, slots=True)
 class TriggerYield:
-    """The cases that a reason picks.
+    """Verdicts of one kind, or of one source of cases.
 
-    cases, wrong: of all labelled cases, and those with a wrong type.
-    asked, caught: picked by the reason, and the wrong ones among them.
-    alone, caught_alone: picked by no other reason; what is lost without it.
+    cases, wrong: how many there are, and those with a wrong type.
+    asked, caught: about which the model is asked, and the wrong ones among them.
+    all_wrong: wrong verdicts of every kind.
     """
 
-    reason: str
+    kind: str
     cases: int
     wrong: int
     asked: int
     caught: int
-    alone: int
-    caught_alone: int
+    all_wrong: int
 
     def figures(self) -> dict[str, str | int | float | None]:
         """For a table or JSON. yield: the share of wrong verdicts among those asked about."""
         return {
-            "reason": self.reason,
+            "kind": self.kind,
+            "cases": self.cases,
+            "wrong": self.wrong,
+            "wrong_share": _share(self.wrong, self.cases),
             "asked": self.asked,
             "asked_share": _share(self.asked, self.cases),
-            "wrong": self.caught,
+            "wrong_asked": self.caught,
             "yield": _share(self.caught, self.asked),
-            "of_all_wrong": _share(self.caught, self.wrong),
-            "alone": self.alone,
-            "wrong_alone": self.caught_alone,
+            "of_all_wrong": _share(self.caught, self.all_wrong),
         }
 
 
 def trigger_yields(verdicts: Sequence[ScoredVerdict]) -> list[TriggerYield]:
-    """A row for each reason, the one with the most wrong verdicts first, and one for all together."""
-    by_reason: dict[str, list[ScoredVerdict]] = defaultdict(list)
+    """A row for each kind that is asked about or has a wrong verdict, the one with the most of them first, and one for
+    all together."""
+    by_kind: dict[str, list[ScoredVerdict]] = defaultdict(list)
     for case in verdicts:
-        for reason in case.asked:
-            by_reason[reason].append(case)
-    rows = [_yield_of(reason, picked, verdicts) for reason, picked in sorted(by_reason.items())]
-    rows.sort(key=lambda row: (-row.caught, row.asked))
-    return [*rows, _yield_of(ANY, _asked(verdicts), verdicts)]
+        by_kind[case.review_kind].append(case)
+    all_wrong = _wrong(verdicts)
+    rows = [_yield_of(kind, cases, all_wrong) for kind, cases in sorted(by_kind.items())]
+    rows = [row for row in rows if row.asked or row.wrong]
+    rows.sort(key=lambda row: (-row.wrong, row.cases))
+    return [*rows, _yield_of(ANY, verdicts, all_wrong)]
 
 
 def totals(folds: Mapping[str, Sequence[ScoredVerdict]]) -> list[TriggerYield]:
-    """The row of all reasons together for each source of cases, under its name."""
-    return [_yield_of(name, _asked(cases), cases) for name, cases in folds.items()]
+    """The row of all kinds together for each source of cases, under its name."""
+    return [_yield_of(name, cases, _wrong(cases)) for name, cases in folds.items()]
 
 
-def _asked(verdicts: Iterable[ScoredVerdict]) -> list[ScoredVerdict]:
-    return [case for case in verdicts if case.asked]
-
-
-def _yield_of(name: str, picked: Sequence[ScoredVerdict], verdicts: Sequence[ScoredVerdict]) -> TriggerYield:
-    alone = [case for case in picked if len(case.asked) == 1]
-    return TriggerYield(name, len(verdicts), _wrong(verdicts), len(picked), _wrong(picked), len(alone), _wrong(alone))
+def _yield_of(name: str, cases: Sequence[ScoredVerdict], all_wrong: int) -> TriggerYield:
+    asked = [case for case in cases if case.asked]
+    return TriggerYield(name, len(cases), _wrong(cases), len(asked), _wrong(asked), all_wrong)
 
 
 def _wrong(verdicts: Iterable[ScoredVerdict]) -> int:

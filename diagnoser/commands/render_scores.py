@@ -39,7 +39,7 @@ def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> N
 
 
 def triggers(console: Console, yields: Sequence[TriggerYield]) -> None:
-    """The figures of `diagnoser score --triggers`: a row for each reason, then one for each source of cases."""
+    """The figures of `diagnoser score --triggers`: a row for each kind of verdict, then for each source of cases."""
     rows = [row.figures() for row in yields]
     table = Table(*(name.replace("_", " ") for name in rows[0]), box=None, header_style="bold")
     for figures in rows:

@@ -49,7 +49,8 @@ def score(
     spliced: Annotated[Path | None, typer.Option(help="Healthy log to put in front of each case.")] = None,
     by: Annotated[FoldBy | None, typer.Option(help="Also score each source of cases by itself.")] = None,
     triggers: Annotated[
-        bool, typer.Option("--triggers", help="Show what each reason to ask a model is worth, without asking.")
+        bool,
+        typer.Option("--triggers", help="Show about which verdicts a model is asked, and how many are wrong."),
     ] = False,
 ) -> None:
     """Score the diagnosis on labelled logs."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from diagnoser.model import Evidence, Rival
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.rules.calibration import Calibration, verdict_kind
+from diagnoser.rules.calibration import Calibration, VerdictKind, review_kind, verdict_kind
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.causality import CausalResult
@@ -52,6 +52,12 @@ class Measure:
             return FailureType.UNKNOWN, score
         return failure, score
 
+    def review_kind(self, causal: CausalResult, failure: FailureType, decider: str) -> str:
+        """The verdicts that are wrong about as often as this one."""
+        root = causal.root
+        kind = self._kind(decider, failure, root, contested=bool(causal.rival_types))
+        return review_kind(kind, failure, root.maturity if root else None)
+
     def rivals(self, evidence: Evidence, causal: CausalResult, failure: FailureType, score: float) -> tuple[Rival, ...]:
         """The likeliest other causes. Each takes, of what the answer and the rivals before it leave, the share in which
         such lines are right. failure, score: the answer."""
@@ -72,8 +78,11 @@ class Measure:
         return sorted(best.values(), key=lambda rival: -rival[1])[:_RIVALS]
 
     def _share(self, decider: str, failure: FailureType, root: Candidate | None, *, contested: bool) -> float:
-        kind = verdict_kind(decider, failure, root, ended_badly=self.ended_badly, contested=contested)
+        kind = self._kind(decider, failure, root, contested=contested)
         return self.calibration.bounded(self.calibration.of(kind), decider, root.maturity if root else None)
+
+    def _kind(self, decider: str, failure: FailureType, root: Candidate | None, *, contested: bool) -> VerdictKind:
+        return verdict_kind(decider, failure, root, ended_badly=self.ended_badly, contested=contested)
 
 
 def _others(causal: CausalResult, failure: FailureType) -> Iterator[Candidate]:

@@ -134,7 +134,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, outcome.HINT))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = _with_break(diagnosis, broken, series, facts, is_running=quiet is not None)
-    diagnosis = replace(diagnosis, doubts=review_reasons(diagnosis))
+    diagnosis = replace(diagnosis, doubts=review_reasons(diagnosis, knowledge.calibration))
     if hang:
         seen = hang_evidence.look(evidence, facts, hang, dumps) if silence else None
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None, seen=seen)

@@ -115,6 +115,7 @@ def build_diagnosis(
         type=failure,
         confidence=score,
         decided_by=decider,
+        review_kind=measure.review_kind(causal, failure, decider),
         root_cause=_root_cause(evidence, cause, place),
         evidence=_evidence(evidence, cause, place),
         symptoms=_symptoms(evidence, causal),

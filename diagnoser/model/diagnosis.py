@@ -269,6 +269,7 @@ class Diagnosis:
     new_lines: tuple[EvidenceLine, ...] = ()  # those that no clean run of the job family printed, in log order
     clean_runs: int = 0  # of the job family that the log was compared with
     doubts: tuple[AskReason, ...] = ()  # what in the rules' verdict leaves room for doubt
+    review_kind: str = ""  # the verdicts that are wrong about as often; "" on diagnoses stored by earlier versions
     needs_review: str = ""  # why a person has to look, "" where nobody has to
     hang: HangFindings | None = None  # what dumps of the ranks show; None where none were read
     rivals: tuple[Rival, ...] = ()  # the likeliest other causes, the likeliest first

@@ -1,6 +1,7 @@
-"""How often a verdict of its kind was right on frameworks that were left out: the confidence that a diagnosis states.
+"""How often a verdict of its kind was right on frameworks that were left out: the confidence that a diagnosis states;
+and how often verdicts like it were wrong: what decides whether a language model reviews it.
 
-The table is data (``rules/calibration.yaml``), made by ``python -m tools.calibrate`` and stored with its date.
+The tables are data (``rules/calibration.yaml``), made by ``python -m tools.calibrate`` and stored with its date.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from diagnoser.model import yaml_loader
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.candidate_sources import DOWNSTREAM, WIDE_CLASSES
 from diagnoser.rules.schema import Maturity, Role, Specificity
 
 LEARNED_PREFIX = "learned_"
@@ -66,6 +68,17 @@ class VerdictKind:
         return self.decider.value, f"{self.decider}.{self.detail}", f"{self.decider}.{self.detail}.{self.facts}"
 
 
+class ReviewKind(BaseModel):
+    """cases, wrong: verdicts of this kind on labelled logs, and how many named a wrong type. share: of wrong ones,
+    smoothed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    cases: int
+    wrong: int
+    share: Probability
+
+
 class MeasuredKind(BaseModel):
     """cases: of this kind among the trials. right: the share of them that was right. said: what a verdict of the kind
     states: that share, smoothed and bounded."""
@@ -82,6 +95,8 @@ class Calibration(BaseModel):
 
     sandbox, learned: the highest confidence that a sandbox rule and an active learned rule may state: neither was
     measured on labelled logs, but a learned one has been confirmed.
+    review: by the names of ``review_kind`` and of what stands above them. review_from: share of wrong verdicts from
+    which a language model is asked.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -93,6 +108,8 @@ class Calibration(BaseModel):
     sandbox: Probability
     learned: Probability
     kinds: dict[str, MeasuredKind]
+    review_from: Probability
+    review: dict[str, ReviewKind]
 
     def of(self, kind: VerdictKind) -> float:
         """The confidence of the finest row that was measured."""
@@ -100,6 +117,14 @@ class Calibration(BaseModel):
             if key in self.kinds:
                 return self.kinds[key].said
         return self.default
+
+    def wrong_share(self, kind: str) -> float:
+        """How often verdicts of a kind were wrong, or of the narrowest kind above it that was measured."""
+        while kind:
+            if kind in self.review:
+                return self.review[kind].share
+            kind = kind.rpartition(".")[0]
+        return 1.0 - self.default
 
     def bounded(self, confidence: float, decided_by: str, maturity: Maturity | None) -> float:
         """``confidence``, or less where the rule that decided was not measured."""
@@ -155,3 +180,25 @@ def _is_by_unknown_sender(failure: FailureType, root: Candidate | None) -> bool:
     if root is None:
         return failure not in (FailureType.SEGMENTATION_FAULT, FailureType.UNKNOWN)
     return failure is FailureType.HOST_OUT_OF_MEMORY and root.specificity < Specificity.MESSAGE
+
+
+def review_kind(kind: VerdictKind, failure: FailureType, maturity: Maturity | None) -> str:
+    """The name of verdicts that are wrong about as often: the decider, its mechanism, how much the type says, and
+    whether the root is a cause.
+
+    maturity: of the rule that decided; nobody has measured one in the sandbox.
+    """
+    mechanism = kind.detail.rpartition("_")[0] or kind.detail
+    if maturity is Maturity.SANDBOX:
+        mechanism = Maturity.SANDBOX.value
+    role, _, _ = kind.facts.partition(".")
+    return f"{kind.decider}.{mechanism}.{_type_group(failure)}_{role}"
+
+
+def _type_group(failure: FailureType) -> str:
+    """How much a type says: that a program raised for some reason, what those see whose peer is gone, or a cause."""
+    if failure in WIDE_CLASSES:
+        return "wide"
+    if failure in DOWNSTREAM:
+        return "downstream"
+    return "narrow"

@@ -59,13 +59,13 @@ _BELOW = 64
 _STACK_LINE = re.compile(r"\s+at |\s+\.\.\. \d+ (?:more|common frames)|\s+Suppressed: |\s*$")
 _SURE, _LIKELY = 0.7, 0.4
 """Probabilities from which the classifier is sure of the type of an exception, and from which it outweighs a class."""
-_WIDE_CLASSES = frozenset(
+WIDE_CLASSES = frozenset(
     {FailureType.VALUE_ERROR, FailureType.ASSERTION_ERROR, FailureType.OS_ERROR, FailureType.RUNTIME_ERROR}
 )
 """Types of classes that programs raise for anything: settings, records and checkpoints that they refuse."""
 _SETTINGS = frozenset({"any:config", "call:config", "any:parallelism"})
 """Features of exceptions that speak of settings."""
-_OF_CLASSES = _WIDE_CLASSES | {
+_OF_CLASSES = WIDE_CLASSES | {
     FailureType.TYPE_ERROR,
     FailureType.KEY_ERROR,
     FailureType.NAME_ERROR,
@@ -78,7 +78,7 @@ _OF_CLASSES = _WIDE_CLASSES | {
 BY_WORDS, BY_LIKELY_WORDS = "heuristic:exception_words", "heuristic:exception_words_likely"
 BY_FEW_WORDS, BY_DOUBTED_CLASS = "heuristic:exception_words_few", "heuristic:exception_class_doubted"
 """Deciders that read the words of an exception: each is right differently often."""
-_DOWNSTREAM = frozenset(
+DOWNSTREAM = frozenset(
     {
         FailureType.NCCL_TIMEOUT_ERROR,
         FailureType.NCCL_REMOTE_ERROR,
@@ -143,7 +143,7 @@ def _is_final(raised: RaisedException) -> bool:
         return False
     if not raised.message.strip():
         return True
-    return not raised.is_generic and raised.class_type not in _WIDE_CLASSES
+    return not raised.is_generic and raised.class_type not in WIDE_CLASSES
 
 
 def _as_deep(raised: RaisedException, said: Classification, by: str) -> tuple[FailureType, str] | None:
@@ -403,7 +403,7 @@ def from_exit(report: ExitReport) -> Candidate:
         why=f"{report.launcher} reports that the process ended with {_how(report)}",
         exit=True,
         specificity=Specificity.CLASS if report.signal is None else Specificity.FAMILY,
-        explains=_DOWNSTREAM,
+        explains=DOWNSTREAM,
         blame=Blame.SELF,
         rank=only_rank(report),
         node=report.node or None,

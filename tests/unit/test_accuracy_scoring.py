@@ -164,15 +164,16 @@ def test_labels_are_read() -> None:
     assert isinstance(scoring.score_case(label, RIGHT), ScoredVerdict)
 
 
-def test_a_trigger_is_worth_the_wrong_verdicts_that_it_picks() -> None:
-    """Each reason with what it picks, what it alone picks, and its share of all wrong verdicts; and all together."""
-    right = replace(scoring.score_case(LABEL, RIGHT), asked=("unsure",))
-    wrong = replace(scoring.score_case(LABEL, changed(type=FailureType.GPU_LOST)), asked=("unsure", "unknown"))
-    missed = replace(wrong, asked=())
-    rows = [row.figures() for row in trigger_yields([right, wrong, missed, missed])]
-    picks = [(row["reason"], row["asked"], row["wrong"], row["alone"], row["yield"]) for row in rows]
-    assert picks == [("unknown", 1, 1, 0, 1.0), ("unsure", 2, 1, 1, 0.5), ("any", 2, 1, 1, 0.5)]
-    assert rows[-1]["asked_share"] == 0.5
+def test_asking_is_worth_the_wrong_verdicts_that_it_picks() -> None:
+    """Each kind of verdict with what is asked of it and what is wrong, but for kinds that have neither; and all."""
+    right = replace(scoring.score_case(LABEL, RIGHT), asked=("unsure",), review_kind="words")
+    wrong = replace(right, type=False)
+    missed = replace(wrong, asked=(), review_kind="rule")
+    spared = replace(right, asked=(), review_kind="code")
+    rows = [row.figures() for row in trigger_yields([right, wrong, missed, missed, spared])]
+    picks = [(row["kind"], row["cases"], row["wrong"], row["asked"], row["yield"]) for row in rows]
+    assert picks == [("rule", 2, 2, 0, None), ("words", 2, 1, 2, 0.5), ("any", 5, 3, 2, 0.5)]
+    assert rows[-1]["asked_share"] == 0.4
     assert rows[-1]["of_all_wrong"] == pytest.approx(1 / 3)
     [source] = totals({"ray": [right]})
-    assert (source.reason, source.asked, source.figures()["of_all_wrong"]) == ("ray", 1, None)
+    assert (source.kind, source.asked, source.figures()["of_all_wrong"]) == ("ray", 1, None)

@@ -8,6 +8,9 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.review_reasons import review_reasons
 from diagnoser.model import ASK_REASONS, AskReason, Diagnosis, Event, EventKind, Facts, Job
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.rules.calibration import Calibration, review_kind, verdict_kind
+from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.schema import Maturity, Role, Specificity
 from tests import accuracy_bars
 
 STEPS = "".join(f"iteration {n}/900 | lm loss: {9 - n / 200:.4f} |\n" for n in range(1, 20))
@@ -42,25 +45,61 @@ def test_a_verdict_of_a_kind_that_is_mostly_right_is_in_no_doubt(
     assert doubted(analyzer, log) == expected
 
 
-LOST = Diagnosis(Outcome.FAILED, Category.INFRASTRUCTURE, FailureType.GPU_LOST, 0.9, "rule:x")
-KILLED = Diagnosis(Outcome.FAILED, Category.SCRIPT, FailureType.HOST_OUT_OF_MEMORY, 0.48, "heuristic:exit_signal")
+TABLE = Calibration.model_validate(
+    {
+        **dict.fromkeys(("floor", "default", "sandbox", "learned"), 0.9),
+        "made": "",
+        "cases": 0,
+        "kinds": {},
+        "review_from": 0.2,
+        "review": {
+            "exception": {"cases": 40, "wrong": 10, "share": 0.25},
+            "exception.line": {"cases": 30, "wrong": 3, "share": 0.1},
+            "exception.line.wide_cause": {"cases": 5, "wrong": 3, "share": 0.6},
+        },
+    }
+)
+LOST = Diagnosis(Outcome.FAILED, Category.INFRASTRUCTURE, FailureType.GPU_LOST, 0.4, "rule:x")
 
 
 @pytest.mark.parametrize(
-    ("diagnosis", "expected"),
+    ("kind", "expected"),
     [
-        (replace(LOST, confidence=0.8), (AskReason.UNSURE,)),
-        (replace(LOST, confidence=0.81), ()),
-        (KILLED, ()),
-        (replace(KILLED, decided_by="heuristic:exit_code"), (AskReason.UNSURE,)),
+        ("exception.line.wide_cause", (AskReason.UNSURE,)),
+        ("exception.line.narrow_cause", ()),
+        ("exception.words.narrow_cause", (AskReason.UNSURE,)),
+        ("killed.exit_signal.narrow_consequence", ()),
     ],
-    ids=["low", "high", "a signal from nobody", "an exit code"],
+    ids=["often wrong", "as the kind above it", "as the decider", "never measured"],
 )
-def test_doubt_follows_from_how_often_such_verdicts_were_wrong(
-    diagnosis: Diagnosis, expected: tuple[AskReason, ...]
-) -> None:
-    """Whatever decided, the measured confidence counts; no model reads who sent a signal in a log that does not say."""
-    assert review_reasons(diagnosis) == expected
+def test_doubt_follows_from_how_often_such_verdicts_were_wrong(kind: str, expected: tuple[AskReason, ...]) -> None:
+    """Whatever the confidence, the narrowest kind that was measured counts."""
+    assert review_reasons(replace(LOST, review_kind=kind), TABLE) == expected
+
+
+RULE = Candidate(0, FailureType.VALUE_ERROR, Role.ROOT, "rule:x", "", Specificity.WORD)
+
+
+@pytest.mark.parametrize(
+    ("root", "decided_by", "expected"),
+    [
+        (RULE, "rule:x", "generic_rule.word.wide_cause"),
+        (replace(RULE, maturity=Maturity.SANDBOX), "rule:x", "generic_rule.sandbox.wide_cause"),
+        (
+            replace(RULE, type=FailureType.NCCL_REMOTE_ERROR, role=Role.SYMPTOM, specificity=Specificity.FAMILY),
+            "rule:x",
+            "specific_rule.family.downstream_consequence",
+        ),
+        (RULE, "heuristic:exception_words", "exception.exception_words.wide_cause"),
+        (replace(RULE, type=FailureType.GPU_LOST), "heuristic:words", "words.words.narrow_cause"),
+    ],
+    ids=["class", "a rule that nobody measured", "what peers print", "words of an exception", "words of a line"],
+)
+def test_a_kind_is_named_after_what_bears_on_its_being_wrong(root: Candidate, decided_by: str, expected: str) -> None:
+    """What decided and how; whether its type is what programs raise for anything, or what the peers of a dead process
+    see; whether its line is a cause."""
+    kind = verdict_kind(decided_by, root.type, root, ended_badly=True, contested=False)
+    assert review_kind(kind, root.type, root.maturity) == expected
 
 
 def test_what_the_scheduler_reports_is_no_guess(analyzer: LogAnalyzer) -> None:

@@ -24,6 +24,8 @@ kinds:
   words.words_word: {cases: 5, right: 0.7, said: 0.65}
   words.words_word.cause.ended_badly.alone: {cases: 2, right: 1.0, said: 0.8}
   other: {cases: 0, right: 0.0, said: 0.55}
+review_from: 0.2
+review: {}
 """,
 )
 

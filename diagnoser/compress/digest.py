@@ -432,25 +432,38 @@ class Digest:
             times_by_stream.setdefault(line.stream, []).append((line.number, line.time))
         return times_by_stream
 
-    def render(self, budget_tokens: int, diff: Diff = NO_DIFF, pinned: Sequence[LinePosition] = ()) -> str:
+    def render(
+        self,
+        budget_tokens: int,
+        diff: Diff = NO_DIFF,
+        pinned: Sequence[LinePosition] = (),
+        once: Sequence[Line] = (),
+    ) -> str:
         """The numbered view for a model or a person, within about ``budget_tokens``: first what is new.
 
         pinned: lines that are shown before all others are chosen, the most important first.
+        once: of ``printed_once``, those that may be shown as lines.
         """
-        lines = self._viewed(diff)
+        lines = self._viewed(diff, once)
         return render(
             lines, self.templates, self.progress, self.left_out, self.compression, budget_tokens, diff, pinned
         )
 
-    def numbered(self, diff: Diff = NO_DIFF) -> dict[int, Line]:
+    def numbered(self, diff: Diff = NO_DIFF, once: Sequence[Line] = ()) -> dict[int, Line]:
         """The lines by what ``render`` calls them."""
-        lines = self._viewed(diff)
+        lines = self._viewed(diff, once)
         return dict(zip(numbers(lines), lines, strict=True))
 
-    def _viewed(self, diff: Diff) -> Sequence[Line]:
-        """Kept lines, and the samples of new shapes of which none was kept."""
-        samples = [added.line for added in diff.new if (added.line.number, added.line.stream) not in self._places]
-        return sorted((*self.lines, *samples), key=lambda line: (line.time, line.stream, line.number))
+    def printed_once(self) -> list[Line]:
+        """Lines that were not kept, of shapes that were printed only once."""
+        shapes = self.delta.shapes.items()
+        return [self.first_line(shape) for shape, stat in shapes if stat.count == 1 and stat.first not in self._places]
+
+    def _viewed(self, diff: Diff, once: Sequence[Line]) -> Sequence[Line]:
+        """Kept lines, the samples of new shapes of which none was kept, and lines that were printed once."""
+        samples = {(line.number, line.stream): line for line in (*(added.line for added in diff.new), *once)}
+        viewed = (samples | self._places).values()
+        return sorted(viewed, key=lambda line: (line.time, line.stream, line.number))
 
 
 def _rises(share: StreamDelta, most: int) -> Iterator[DeltaRow]:

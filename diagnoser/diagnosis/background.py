@@ -17,6 +17,8 @@ _LAST = 15
 """Last kept lines that are pinned: who speaks last often tells how it ended."""
 _AROUND = 2
 """Lines before and after the root that are pinned with it."""
+_ONCE = 40
+"""Most lines shown of those that were not kept and are like no other, such as the message below "panicked at"."""
 _FEW = 8
 """Most ranks whose silence is worth a line: where more are silent, silence tells nothing."""
 _NODE_LINES = 12
@@ -56,6 +58,17 @@ def pinned(diagnosis: Diagnosis, lines: Sequence[Line]) -> tuple[tuple[int, Stre
     positions = dict.fromkeys(chosen)
     positions.pop(-1, None)
     return tuple((lines[index].number, lines[index].stream) for index in positions)
+
+
+def beside_root(diagnosis: Diagnosis, once: Sequence[Line]) -> list[Line]:
+    """The lines that stand nearest to the root, the nearest first; where there is no root, the last ones.
+
+    once: lines that were not kept and are like no other.
+    """
+    root = diagnosis.root_cause
+    if root is None:
+        return sorted(once, key=attrgetter("number"), reverse=True)[:_ONCE]
+    return sorted(once, key=lambda line: abs(line.number - root.line))[:_ONCE]
 
 
 def _placements(evidence: Evidence, facts: Facts) -> Iterator[str]:

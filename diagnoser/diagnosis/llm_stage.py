@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Protocol
 
 from diagnoser.compress import AttemptLog, baseline
-from diagnoser.diagnosis.background import background, pinned
+from diagnoser.diagnosis.background import background, beside_root, pinned
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.diagnosis.tool_evidence import disk_lines, tool_evidence
 from diagnoser.failure_agent.acceptance import model_confidences
@@ -86,13 +86,14 @@ class LLMStage:
 def consultation_input(
     diagnosis: Diagnosis, log: AttemptLog, facts: Facts, knowledge: RuleKnowledge
 ) -> ConsultationInput:
-    """The input of a model call. In the view, the rules' candidates and the last lines come before all else, then the
-    lines that no clean run of the job's family printed."""
+    """The input of a model call. In the view, the rules' candidates and the last lines come before all else, then what
+    was printed only once near the root, and the lines that no clean run of the job's family printed."""
     digest = log.digest
-    diff, pins = baseline.diff(digest, facts.baseline), pinned(diagnosis, digest.lines)
+    diff, once = baseline.diff(digest, facts.baseline), beside_root(diagnosis, digest.printed_once())
+    pins = (*pinned(diagnosis, digest.lines), *((line.number, line.stream) for line in once))
 
     def view(size: int) -> LogView:
-        return LogView(digest.render(size, diff, pins), digest.numbered(diff))
+        return LogView(digest.render(size, diff, pins, once), digest.numbered(diff, once))
 
     evidence = replace(digest.evidence, exits=knowledge.exits.read(digest.evidence.lines))
     known = background(diagnosis, evidence, facts)

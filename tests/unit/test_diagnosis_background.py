@@ -62,6 +62,17 @@ def test_pins_go_by_their_weight(analyzer: LogAnalyzer) -> None:
     assert numbers[-1] in (4, 5, 8)
 
 
+def test_a_line_that_was_printed_once_beside_the_root_can_be_cited(analyzer: LogAnalyzer) -> None:
+    """The compressor keeps no line that looks like routine; one that it counted once is shown as printed."""
+    steps = "".join(f"[INFO trainer] step={n} loss=0.{n} lr=0.05\n" for n in range(100, 400))
+    panic = "thread 'main' (31264) panicked at /srv/app/train.rs:73:49:\nbound check: the len is 17 but the key is 20\n"
+    log, diagnosis = read(analyzer, steps + panic + steps)
+    view = consultation_input(diagnosis, log, Facts(), analyzer.knowledge).view(2000)
+    assert 302 not in [line.number for line in log.digest.lines]
+    assert "\n302| bound check: the len is 17 but the key is 20\n" in view.text
+    assert view.lines[302].text == "bound check: the len is 17 but the key is 20"
+
+
 def test_findings_are_told_by_name(analyzer: LogAnalyzer) -> None:
     """Where ranks run, who is silent, what launchers report, and the rules' own notes."""
     log, diagnosis = read(analyzer, "".join(f"[rank{n}]: step 1 done\n" for n in range(3)) + TRACE + END)

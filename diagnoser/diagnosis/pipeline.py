@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from diagnoser.diagnosis import ended_hang, guess, hang_evidence, verdict
 from diagnoser.diagnosis.recovered import RecoveryCheck
-from diagnoser.diagnosis.review_reasons import review_reasons
+from diagnoser.diagnosis.review_reasons import is_outlived, review_reasons
 from diagnoser.localize import (
     ANCHORS,
     checkpoints,
@@ -134,7 +134,8 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, outcome.HINT))
     if diagnosis.type is _T.LOSS_DIVERGENCE:
         diagnosis = _with_break(diagnosis, broken, series, facts, is_running=quiet is not None)
-    diagnosis = replace(diagnosis, doubts=review_reasons(diagnosis, knowledge.calibration))
+    outlived = reported is None and is_outlived(evidence, causal)
+    diagnosis = replace(diagnosis, doubts=review_reasons(diagnosis, knowledge.calibration, outlived=outlived))
     if hang:
         seen = hang_evidence.look(evidence, facts, hang, dumps) if silence else None
         diagnosis = hang_evidence.apply(diagnosis, hang, dumps, running=quiet is not None, seen=seen)

@@ -118,6 +118,7 @@ class AskReason(StrEnum):
 
     UNKNOWN = "unknown"  # the rules found no cause
     UNSURE = "unsure"  # the confidence is low: verdicts of its kind are often wrong
+    BELIED_END = "belied_end"  # it says that it completed, and goes on
     EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
     # On diagnoses stored by earlier versions.
     HEURISTIC = "heuristic"
@@ -125,7 +126,6 @@ class AskReason(StrEnum):
     CONSEQUENCE = "consequence"
     GUESS = "guess"
     CLOSE_RIVAL = "close_rival"
-    BELIED_END = "belied_end"
     UNSURE_LOCATION = "unsure_location"
 
 
@@ -133,7 +133,7 @@ ASK_REASONS = {
     AskReason.UNKNOWN: "no rule knows the failure",
     AskReason.UNSURE: "verdicts of its kind are often wrong",
     AskReason.CLOSE_RIVAL: "another cause was set aside only for its place in the log",
-    AskReason.BELIED_END: "it completed, but a failure, a process or its loss does not fit",
+    AskReason.BELIED_END: "it completed, but something that follows does not fit",
     AskReason.UNSURE_LOCATION: "several machines could be the one at fault",
     AskReason.EXPLANATION: "nothing is in doubt; every failure is explained",
     AskReason.HEURISTIC: "guessed from the class of an exception or the words of a line",

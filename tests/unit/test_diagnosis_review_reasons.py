@@ -108,6 +108,19 @@ def test_what_the_scheduler_reports_is_no_guess(analyzer: LogAnalyzer) -> None:
     assert doubted(analyzer, STEPS, Event(EventKind.EXIT, 9.0, code=1)) == (AskReason.UNKNOWN,)
 
 
+@pytest.mark.parametrize(("after", "expected"), [(3, ()), (12, (AskReason.BELIED_END,))], ids=["goodbye", "goes on"])
+def test_an_end_that_the_run_outlives_is_in_doubt(
+    analyzer: LogAnalyzer, after: int, expected: tuple[AskReason, ...]
+) -> None:
+    """It may be that of an earlier phase; an exit code of 0 settles it."""
+    words = "ash elm fir oak bay yew box fig gum nut tea ivy".split()
+    log = (
+        STEPS + "training finished after 19 iterations\n" + "".join(f"{word} of the quilt\n" for word in words[:after])
+    )
+    assert doubted(analyzer, log) == expected
+    assert doubted(analyzer, log, Event(EventKind.EXIT, 9.0, code=0)) == ()
+
+
 def test_every_reason_has_its_words() -> None:
     """People and the model read the same closed list."""
     assert set(ASK_REASONS) == set(AskReason)

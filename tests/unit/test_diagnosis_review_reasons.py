@@ -113,10 +113,9 @@ def test_an_end_that_the_run_outlives_is_in_doubt(
     analyzer: LogAnalyzer, after: int, expected: tuple[AskReason, ...]
 ) -> None:
     """It may be that of an earlier phase; an exit code of 0 settles it."""
-    words = "ash elm fir oak bay yew box fig gum nut tea ivy".split()
-    log = (
-        STEPS + "training finished after 19 iterations\n" + "".join(f"{word} of the quilt\n" for word in words[:after])
-    )
+    words = ["ash", "elm", "fir", "oak", "bay", "yew", "box", "fig", "gum", "nut", "tea", "ivy"]
+    goes_on = "".join(f"{word} of the quilt\n" for word in words[:after])
+    log = STEPS + "training finished after 19 iterations\n" + goes_on
     assert doubted(analyzer, log) == expected
     assert doubted(analyzer, log, Event(EventKind.EXIT, 9.0, code=0)) == ()
 

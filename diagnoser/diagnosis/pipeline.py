@@ -112,7 +112,7 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
     reported = outcome.reported(facts.events)
     ends = knowledge.heuristics.ends
     processes = left_behind.find_processes(evidence, ends.says_last_words, ends.says_trouble)
-    end = clean_end.find_clean_end(evidence, ends, lambda line: timeline.went_on(line, 0), processes)
+    end = clean_end.find_clean_end(evidence, ends, lambda line: timeline.went_on(line, 0), processes, _orders(hits))
     collected = candidates.collect(evidence, hits, knowledge.heuristics, loss, end)
     collected = xid.follow(collected, evidence, knowledge.codes)
     causal = causality.decide(
@@ -212,6 +212,11 @@ def _ends(hits: Sequence[Hit]) -> Iterator[int]:
     for hit in hits:
         if (hit.rule.role, category_of(hit.rule.type)) == (Role.ROOT, Category.NONE):
             yield hit.line
+
+
+def _orders(hits: Sequence[Hit]) -> list[int]:
+    """Lines in which a process was told to end."""
+    return [hit.line for hit in hits if (hit.rule.role, hit.rule.type) == (Role.SYMPTOM, _T.CANCELLED)]
 
 
 def locate(evidence: Evidence, facts: Facts, causal: CausalResult, begins: Sequence[int] = ()) -> verdict.Localization:

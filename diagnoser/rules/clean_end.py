@@ -9,7 +9,7 @@ trained. A bare ``done`` may come from the script around it, which prints it aft
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
@@ -209,6 +209,7 @@ class _Log:
     advanced: whether any step was made after a line.
     steps: the points of the progress series that count a step.
     processes: those of the job, and how each ended.
+    orders: lines that tell a process to end.
     """
 
     evidence: Evidence
@@ -216,6 +217,15 @@ class _Log:
     advanced: Callable[[Line], bool]
     steps: Sequence[Progress]
     processes: Processes
+    orders: Collection[int]
+
+    @cached_property
+    def spoken(self) -> int:
+        """How many lines can show that the run had ended well: who is told to end takes leave as well, whether the work
+        is done or not."""
+        lines = self.evidence.lines
+        final = (order for order in self.orders if not self.advanced(lines[order]))
+        return min(final, default=len(lines))
 
     @cached_property
     def trained(self) -> bool:
@@ -255,14 +265,19 @@ _Source = Callable[[_Log], CleanEnd | None]
 
 
 def find_clean_end(
-    evidence: Evidence, table: EndTable, advanced: Callable[[Line], bool], processes: Processes | None = None
+    evidence: Evidence,
+    table: EndTable,
+    advanced: Callable[[Line], bool],
+    processes: Processes | None = None,
+    orders: Collection[int] = (),
 ) -> CleanEnd | None:
     """The last line that shows that the run ended well; None where the log just stops.
 
     advanced: whether any step was made after a line.
     processes: those of the job, and how each ended.
+    orders: lines that tell a process to end.
     """
-    log = _Log(evidence, table, advanced, evidence.steps, processes or Processes())
+    log = _Log(evidence, table, advanced, evidence.steps, processes or Processes(), orders)
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:
@@ -294,7 +309,7 @@ def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     here, traced = log.evidence.lines[end.line], log.evidence.traceback_lines
     if end.specificity > Specificity.CLASS or log.table.says_run(here.body):
         return False
-    for index, line in enumerate(log.evidence.lines):
+    for index, line in enumerate(log.evidence.lines[: log.spoken]):
         if index in traced or line.stream != here.stream or abs(line.number - here.number) > _BESIDE:
             continue
         if not log.advanced(line) and not log.loops.is_turn(line) and _is_trouble(log, line):
@@ -340,7 +355,7 @@ def _last_words(log: _Log) -> CleanEnd | None:
     """The newest line after the last step that says that the run is over."""
     traced = log.evidence.traceback_lines
     for index, left in _last_lines(log):
-        if index in traced:
+        if index in traced or index >= log.spoken:
             continue
         if _is_quoted(log.evidence.lines, index):
             continue
@@ -483,7 +498,7 @@ def _at_last_turns(log: _Log, turns: Mapping[object, int], is_last: Callable[[in
     index = max(turns.values())
     if not all(map(is_last, turns.values())) or not _ends_soon(log, index):
         return None
-    if not _is_calm(log, range(index, len(log.evidence.lines))):
+    if not _is_calm(log, range(index, max(log.spoken, index + 1))):
         return None
     return CleanEnd(index, "the last turn of the loop is the last of the total", Specificity.CLASS)
 
@@ -516,7 +531,7 @@ def _results(log: _Log) -> CleanEnd | None:
     A log that was cut ends within the loop; one of a crash ends in a complaint.
     """
     for stream, number in log.loop_ends.items():
-        tail = _tail_of(log.evidence, stream, number)
+        tail = [index for index in _tail_of(log.evidence, stream, number) if index < log.spoken]
         if not tail or not _has_left_loop(log, stream, number) or not _is_calm(log, tail):
             continue
         for index in tail:
@@ -540,6 +555,8 @@ def _way_out(log: _Log) -> CleanEnd | None:
     """The very last line, where it closes what the program had opened, and nothing near it complains."""
     lines = [index for index, line in enumerate(log.evidence.lines) if line.stream.from_job and line.body.strip()]
     for index in lines[-1:]:
+        if index >= log.spoken:
+            return None
         line = log.evidence.lines[index]
         if log.table.says_leaving(line.body) and line.severity is Severity.INFO:
             return CleanEnd(index, "the program closed what it had opened", Specificity.WORD)
@@ -579,7 +596,7 @@ def _shared(log: _Log) -> CleanEnd | None:
     """What each of several processes says but once, behind its loop, where no complaint follows."""
     for stream, template in log.processes.shared.items():
         index = _index_of(log.evidence.lines, template.last[1], stream)
-        if index is None or log.table.says_beginning(log.evidence.lines[index].body):
+        if index is None or index >= log.spoken or log.table.says_beginning(log.evidence.lines[index].body):
             continue
         later = [line for line in log.evidence.lines if line.stream == stream and line.number >= template.first[1]]
         if not any(line.mark is Mark.TRACEBACK or _is_trouble(log, line) or _is_loud(line) for line in later):

@@ -192,6 +192,8 @@ class _CleanEnd:
             return True
         if other is self.candidate:
             return False
+        if other.is_ordered_end:
+            return False  # its work was done
         if _is_of_leaving_peer(other):
             return False
         if other.logged and spoke_on(self.run.evidence, other.line, self.traced):

@@ -28,16 +28,22 @@ def with_guess(
     reported: Ending | None,
     processes: Processes,
 ) -> CausalResult:
-    """The result with the likeliest line as its root, where it has none and the run may have failed.
+    """The result with the likeliest line as its root, where it has none and the run may have failed, or where only
+    words say that it ended well and this line outweighs them.
 
     reported: what witnesses outside the log say of the end.
     processes: those of the job, and how each ended.
     """
-    if causal.root is not None or any(map(_is_cleared_by_people, hits)):
+    if any(map(_is_cleared_by_people, hits)):
         return causal
     if reported is not None and reported.type is not FailureType.UNKNOWN:
         return causal
-    likely = tables.ranker.likeliest(evidence, _dismissed(causal), processes, has_failed=reported is not None)
+    if causal.root is None:
+        likely = tables.ranker.likeliest(evidence, _dismissed(causal), processes, has_failed=reported is not None)
+    elif causal.root.is_completed:
+        likely = tables.ranker.denies(evidence, {*_dismissed(causal), causal.root.line})
+    else:
+        return causal
     if likely is None:
         return causal
     return replace(causal, root=_as_candidate(likely, RuleLog(evidence, tables)))

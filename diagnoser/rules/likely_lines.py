@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from diagnoser.model import Evidence, Line
+from diagnoser.model import Evidence, Line, Severity
 from diagnoser.model.yaml_loader import StrictModel, load
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.statements import without_advice
@@ -27,8 +27,8 @@ _READ = 400
 """Characters of a line that are read."""
 _SHAPE = 200
 """Characters of a line that tell one shape from another."""
-_LAST_WORDS, _ENDING = 9, 40
-"""Lines with which a process, and a log, ends."""
+_LAST_WORDS = 9
+"""Lines with which a process ends."""
 
 
 class ShownEnd(StrEnum):
@@ -37,11 +37,22 @@ class ShownEnd(StrEnum):
     REPORTED = "reported"  # somebody else than the log says so, or a launcher's report of a process
     STOPPED = "stopped"  # the run never trained, or a process stopped on the way of its peers
     UNSEEN = "unseen"  # nothing: the log just ends
+    DENIED = "denied"  # nothing, and other words say that it ended well
 
 
 _LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER = re.compile(r"\d+")
 _FORMS = {
+    "head_colon": re.compile(r"^\W{0,3}\w[\w.+/()-]{0,40}(?: [\w.+/()-]{1,40}){0,4}: \S"),
+    "capitals": re.compile(r"\b[A-Z]{4,}\b"),
+    "ends_colon": re.compile(r":\s*$"),
+    "ends_stop": re.compile(r"\.\s*$"),
+    "exclaims": re.compile("!"),
+    "dots": re.compile(r"\.\.\."),
+    "negates": re.compile(r"(?i)\b(?:no|not|cannot|never|none|without|unable|nothing|neither|nor)\b|n't\b"),
+    "negative_prefix": re.compile(r"(?i)(?<![a-z])(?:un|in|mis|dis|ab)[a-z]{4}"),
+    "past": re.compile(r"[a-z]{3}ed(?![a-z])"),
+    "doing": re.compile(r"^\W{0,40}[A-Za-z]{2,20}ing(?![a-z])"),
     "program_colon": re.compile(r"(?:/[\w./+-]{1,200}/)?[a-z][\w.+-]{1,40}: \S"),
     "class": re.compile(r"(?<!\w)(?:[A-Za-z_]\w{0,60}(?:\.|::)){0,9}[A-Z]\w{0,60}(?:Error|Exception|Fault|Failure)\b"),
     "path": re.compile(r"(?:^|[\s'\"=(])/?[\w.-]{1,60}/[\w./-]"),
@@ -80,43 +91,58 @@ class LineRanker:
         processes: those of the job, and how each ended.
         has_failed: somebody else than the log says so.
         """
-        scores = {index: self._score(names) for index, names in features(evidence) if index not in dismissed}
         for end, lines in _searched(evidence, processes, has_failed=has_failed):
-            index = max(scores.keys() & lines, key=scores.__getitem__, default=None)
-            if index is not None and 1 / (1 + math.exp(-scores[index])) >= self._rows.least[end]:
+            index = self._likeliest_of(evidence, lines - frozenset(dismissed), end)
+            if index is not None:
                 return index
         return None
+
+    def denies(self, evidence: Evidence, dismissed: Collection[int]) -> int | None:
+        """Index of the likeliest of the last words of all processes, where it outweighs words that say that the run
+        ended well; None without one.
+
+        dismissed: lines of which it is known that they are no cause.
+        """
+        return self._likeliest_of(evidence, _last_words(evidence) - frozenset(dismissed), ShownEnd.DENIED)
+
+    def _likeliest_of(self, evidence: Evidence, lines: Collection[int], end: ShownEnd) -> int | None:
+        scores = {index: self._score(names) for index, names in features(evidence, lines)}
+        index = max(scores, key=scores.__getitem__, default=None)
+        if index is None or 1 / (1 + math.exp(-scores[index])) < self._rows.least[end]:
+            return None
+        return index
 
     def _score(self, names: Collection[str]) -> float:
         return self._rows.bias + sum(self._rows.weights.get(name, 0.0) for name in names)
 
 
-def features(evidence: Evidence) -> Iterator[tuple[int, frozenset[str]]]:
-    """What the model weighs of each line that says anything."""
+def features(evidence: Evidence, chosen: Collection[int] | None = None) -> Iterator[tuple[int, frozenset[str]]]:
+    """What the model weighs of each line that says anything. chosen: of these lines only; None: of all."""
     log = _LogFacts(evidence)
     for printed in log.by_speaker.values():
         below = 0
         for place in reversed(range(len(printed))):
             index = printed[place]
-            names = [*log.of_record(index), *log.of_run(index), *log.of_shape(index), *_of_place(place, below)]
-            yield index, frozenset([*names, *log.of_neighbours(printed, place), *_of_text(evidence.lines[index].body)])
+            if chosen is None or index in chosen:
+                names = [*log.of_record(index), *log.of_run(index), *log.of_shape(index), *_of_place(place, below)]
+                names += [*log.of_neighbours(printed, place), *_of_text(evidence.lines[index].body)]
+                yield index, frozenset(names)
             below += log.is_statement(index)
 
 
 def _searched(
     evidence: Evidence, processes: Processes, *, has_failed: bool
-) -> Iterator[tuple[ShownEnd, Collection[int]]]:
+) -> Iterator[tuple[ShownEnd, frozenset[int]]]:
     """What shows that the run failed, the surest first, and the lines that may then tell why."""
-    indices = range(len(evidence.lines))
     if has_failed:
-        yield ShownEnd.REPORTED, frozenset(indices)
+        yield ShownEnd.REPORTED, frozenset(range(len(evidence.lines)))
         return
     last = _last_words(evidence)
     if not processes.trained:
         yield ShownEnd.STOPPED, last
         return
     yield ShownEnd.STOPPED, frozenset(filter(processes.fell_silent, last))
-    yield ShownEnd.UNSEEN, last.intersection(indices[-_ENDING:])
+    yield ShownEnd.UNSEEN, last
 
 
 def _last_words(evidence: Evidence) -> frozenset[int]:
@@ -155,6 +181,17 @@ class _LogFacts:
         return self._evidence.traceback_lines - self._raised.keys()
 
     @cached_property
+    def _first_errors(self) -> Mapping[object, int]:
+        """The first line of each process that its program calls an error, or worse."""
+        first: dict[object, int] = {}
+        for speaker, printed in self.by_speaker.items():
+            errors = (index for index in printed if (self._lines[index].severity or Severity.INFO) >= Severity.ERROR)
+            index = next(errors, None)
+            if index is not None:
+                first[speaker] = index
+        return first
+
+    @cached_property
     def _progress(self) -> Mapping[object, int]:
         """The number of the last line in which a process tells how far it is."""
         last: dict[object, int] = {}
@@ -190,6 +227,9 @@ class _LogFacts:
             yield "in_traceback"
         if index in self._exits:
             yield "exit_report"
+        first = self._first_errors.get(self._lines[index].speaker, math.inf)
+        if index >= first:
+            yield "first_error" if index == first else "below_error"
         number = self._raised.get(index)
         if number is None:
             return

@@ -1,8 +1,8 @@
 """`python -m tools.likely_lines [--measure] [FOLDER ...]`: makes `rules/line_weights.yaml` from labelled logs.
 
 Each log teaches which of its lines shows the cause, and which do not; a completed run teaches only the latter. A log
-weighs the same however many lines it has. Two linear models are fitted and added up: one asks of each line whether it is
-a root (it finds more of them), the other of each log which of its lines is, if any (it knows healthy logs better).
+weighs the same however many lines it has. Two linear models are fitted and added up: one asks of each line whether it
+is a root (it finds more of them), the other of each log which of its lines is, if any (it knows healthy logs better).
 `--measure` writes nothing and shows how often the likeliest line is a root line, the whole folder that a log is from
 left out: its families (frameworks, launchers and loggers) are in no other.
 
@@ -128,11 +128,11 @@ def fit(lines: Sequence[LabelledLine]) -> dict[str, object]:
     usual = {name for name, seen in frameworks.items() if len(seen) >= FRAMEWORKS or not name.startswith("word:")}
     vectorizer = DictVectorizer()
     matrix = vectorizer.fit_transform([dict.fromkeys(line.features & usual, 1.0) for line in lines])
-    models = _of_lines(lines, matrix), _of_logs(lines, matrix)
-    both = sum(weights for weights, _ in models)
-    said = zip(vectorizer.get_feature_names_out(), both, strict=True)
+    by_line, bias_by_line = _of_lines(lines, matrix)
+    by_log, bias_by_log = _of_logs(lines, matrix)
+    said = zip(vectorizer.get_feature_names_out(), by_line + by_log, strict=True)
     weights = {str(name): round(float(weight), 2) for name, weight in said if abs(weight) >= LEAST_WEIGHT}
-    return {"version": 1, "least": LEAST, "bias": round(sum(bias for _, bias in models), 2), "weights": weights}
+    return {"version": 1, "least": LEAST, "bias": round(bias_by_line + bias_by_log, 2), "weights": weights}
 
 
 def _of_lines(lines: Sequence[LabelledLine], matrix: csr_matrix) -> tuple[NDArray[np.float64], float]:

@@ -40,8 +40,8 @@ def with_guess(
         return causal
     if causal.root is None:
         likely = tables.ranker.likeliest(evidence, _dismissed(causal), processes, has_failed=reported is not None)
-    elif causal.root.is_completed:
-        likely = tables.ranker.denies(evidence, {*_dismissed(causal), causal.root.line})
+    elif causal.root.is_completed and not causal.root.is_by_rule:
+        likely = tables.ranker.denies(evidence, causal.root.line, _dismissed(causal))
     else:
         return causal
     if likely is None:

@@ -20,6 +20,7 @@ from pydantic import Field
 from diagnoser.model import Evidence, Line, Severity
 from diagnoser.model.yaml_loader import StrictModel, load
 from diagnoser.rules.left_behind import Processes
+from diagnoser.rules.logged_errors import calls_harmless
 from diagnoser.rules.statements import without_advice
 
 FILE = "line_weights.yaml"
@@ -62,6 +63,8 @@ _FORMS = {
     "place_in_file": re.compile(r"\w\.\w{1,5}:\d|\bline \d"),
     "number": _NUMBER,
 }
+_UNSET = re.compile(r"(?i)(?<!\w)\w{1,40}[=:] ?(?:false|none|null|off)\b")
+"""A field that is told to be unset, whatever it is called."""
 _ALL_SAY = 0.8
 """Share of the processes that print a shape from which all of them do."""
 
@@ -97,13 +100,16 @@ class LineRanker:
                 return index
         return None
 
-    def denies(self, evidence: Evidence, dismissed: Collection[int]) -> int | None:
-        """Index of the likeliest of the last words of all processes, where it outweighs words that say that the run
-        ended well; None without one.
+    def denies(self, evidence: Evidence, end: int, dismissed: Collection[int]) -> int | None:
+        """Index of the likeliest of the last words of all processes, where it outweighs a line that says that the run
+        ended well; None without one. What the process of that line printed before, it survived.
 
+        end: index of the line.
         dismissed: lines of which it is known that they are no cause.
         """
-        return self._likeliest_of(evidence, _last_words(evidence) - frozenset(dismissed), ShownEnd.DENIED)
+        speaker = evidence.lines[end].speaker
+        survived = (index for index, line in enumerate(evidence.lines[: end + 1]) if line.speaker == speaker)
+        return self._likeliest_of(evidence, _last_words(evidence).difference(survived, dismissed), ShownEnd.DENIED)
 
     def _likeliest_of(self, evidence: Evidence, lines: Collection[int], end: ShownEnd) -> int | None:
         scores = {index: self._score(names) for index, names in features(evidence, lines)}
@@ -167,7 +173,7 @@ class _LogFacts:
         self._lines = evidence.lines
         self.by_speaker: dict[object, list[int]] = defaultdict(list)
         for index, line in enumerate(evidence.lines):
-            if line.body.strip() and without_advice(line.body) == line.body:
+            if line.body.strip() and without_advice(line.body) == line.body and not calls_harmless(line.body):
                 self.by_speaker[line.speaker].append(index)
         self._shapes = [_shape(line) for line in evidence.lines]
         self._raised = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
@@ -295,7 +301,7 @@ def _of_place(place: int, below: int) -> Iterator[str]:
 
 def _of_text(body: str) -> Iterator[str]:
     """The form of the line, and its words."""
-    text = body[:_READ]
+    text = _UNSET.sub("", body[:_READ])
     for name, pattern in _FORMS.items():
         if pattern.search(text):
             yield f"form:{name}"

@@ -83,7 +83,12 @@ def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
 def is_harmless(evidence: Evidence, trace: Traceback) -> bool:
     """Whether the program prints the traceback below a message that calls the error harmless."""
     line = _introduction(evidence, trace)
-    return line is not None and bool(_HARMLESS.search(line.body[:_READ]))
+    return line is not None and calls_harmless(line.body)
+
+
+def calls_harmless(body: str) -> bool:
+    """Whether a line calls the error that it tells of harmless."""
+    return bool(_HARMLESS.search(body[:_READ]))
 
 
 def _log_line(evidence: Evidence, index: int, trace: int) -> Line | None:

@@ -59,6 +59,19 @@ def test_a_log_that_just_stops_gets_no_guess(end: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("complaint", "decided_by"),
+    [
+        ("0: fit_hs: cannot write the model", LIKELY_LINE),
+        ("0: fit_hs: wrote the model", "heuristic:clean_end"),
+    ],
+)
+def test_a_likely_line_denies_an_end_that_only_words_show(complaint: str, decided_by: str) -> None:
+    """The last words of a process say that it failed, whatever another one says of its own end."""
+    rounds = tuple(f"1: round {number} of 40, risk 0.{90 - number}" for number in range(41))
+    assert _verdict(*rounds, complaint, "1: finished all rounds").decided_by == decided_by
+
+
+@pytest.mark.parametrize(
     "event", [Event(EventKind.EXIT, 1.0, code=0), Event(EventKind.CANCELLED, 1.0), Event(EventKind.PREEMPTED, 1.0)]
 )
 def test_a_reported_end_stands(event: Event) -> None:

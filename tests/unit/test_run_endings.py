@@ -434,3 +434,19 @@ def test_every_process_says_once_that_it_is_done() -> None:
     begun = [f"{rank}: cohort {rank} has 12 rows" for rank in range(3)]
     assert diagnose(*begun, *turns, *(f"{rank}: leaving the arena" for rank in range(3))).outcome is Outcome.COMPLETED
     assert diagnose(*begun, *turns, *(f"{rank}: leaving the arena" for rank in (0, 2))).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("before", "order", "ended"),
+    [
+        ("INFO trainer: training finished steps=30", "received SIGTERM", T.COMPLETED),
+        ("INFO trainer: step 35 loss 2.001", "received SIGTERM", T.CANCELLED),
+        ("INFO trainer: step 35 loss 2.001", "received SIGTERM: preempted by a job of higher priority", T.PREEMPTED),
+    ],
+)
+def test_a_part_that_is_told_to_end_takes_leave_whether_the_work_is_done_or_not(
+    before: str, order: str, ended: T
+) -> None:
+    """Only what was said before the order shows that the run had ended well."""
+    leave = (before, f"INFO serve: {order}", "INFO serve: shutting down")
+    assert diagnose(*STEPS, *(f"2031-01-02 03:04:36,001 {line}" for line in leave)).type is ended

@@ -44,7 +44,7 @@ FRAMEWORKS, LEAST_WEIGHT = 4, 0.1
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
 STRENGTH, ROUNDS = 1.0, 120
 """How freely the model of logs may trust a feature; the most rounds in which it is fitted."""
-LEAST = {"reported": 0.12, "stopped": 0.12, "unseen": 0.2, "denied": 0.95}
+LEAST = {"reported": 0.12, "stopped": 0.12, "unseen": 0.25, "denied": 0.95}
 """Probability from which the likeliest line is named, by ``ShownEnd``."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"

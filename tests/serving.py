@@ -21,7 +21,8 @@ from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.app import Shared, WakeSignals, World, compose
-from diagnoser.channels.slack.buttons import SlackAccess, routes
+from diagnoser.channels.slack import buttons, questions
+from diagnoser.channels.slack.access import SlackAccess
 from diagnoser.compress import Compressor, pack
 from diagnoser.config.alerting import load_table
 from diagnoser.config.loader import site_node_queries
@@ -212,7 +213,7 @@ async def services(store: SqlStore, stack: AsyncExitStack, /, **parts: object) -
     the whole service, ``tokens`` of the settings, and ``commands`` of the plans.
     """
     if isinstance(access := parts.pop("slack", None), SlackAccess):
-        parts["channel_routes"] = routes(access)
+        parts["channel_routes"] = [*buttons.routes(access), *questions.routes(access)]
     commands = parts.pop("commands", None) or plan_commands()
     assert isinstance(commands, PlanCommands)
     clock, metrics = parts.pop("clock", lambda: NOW), parts.pop("metrics", None) or Metrics(CollectorRegistry())

@@ -40,9 +40,9 @@ class Channel:
 
     rate: messages that may be sent a second to its receiver of the same name; 0 for no limit.
 
-    routes: what people press in its messages arrives here.
+    routes: what people press in its messages and ask there arrives here.
 
-    answers: sends what people are answered there.
+    answers: sends what people are answered there. Raises BadInput.
 
     exits: the ways on which text leaves here.
     """
@@ -52,5 +52,5 @@ class Channel:
     receivers: Callable[[Any], Mapping[str, OpenReceiver]]
     rate: float = 0.0
     routes: "Callable[[Any], Sequence[BaseRoute]] | None" = None
-    answers: "Callable[[Transport], Sender] | None" = None
+    answers: "Callable[[Any, Transport], Sender] | None" = None
     exits: tuple[Exit, ...] = ()

@@ -48,7 +48,7 @@ def open_receivers(settings: Settings, client: "httpx.AsyncClient") -> dict[str,
 def answer_senders(settings: Settings, client: "httpx.AsyncClient") -> dict[str, Sender]:
     """What sends answers to people, by the channel in which they asked."""
     transport = _transport(settings, client)
-    return {channel.name: channel.answers(transport) for channel in channels.CHANNELS if channel.answers}
+    return {channel.name: channel.answers(settings, transport) for channel in channels.CHANNELS if channel.answers}
 
 
 def rates() -> dict[str, float]:

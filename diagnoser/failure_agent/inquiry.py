@@ -9,7 +9,7 @@ from pydantic import Field
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import Conversation, ConversationLimits, Question
 from diagnoser.failure_agent.toolbox import Toolbox
-from diagnoser.failure_agent.tools import SPECS
+from diagnoser.failure_agent.tools import QUESTION_SPECS
 from diagnoser.llm import evidence
 from diagnoser.llm.answer import Quote, TolerantAnswer
 from diagnoser.llm.view import delimited
@@ -41,7 +41,7 @@ async def answer_question(
 ) -> Reply:
     """Raises ModelFailed. text: as the person typed it; names of machines are hidden from the model."""
     conversation = Conversation(model, ConversationLimits(config.deadline_seconds, CALLS_MAX, TOKENS_MAX))
-    asked = await asyncio.to_thread(prepare, subject, config, config.log_tokens, SPECS)
+    asked = await asyncio.to_thread(prepare, subject, config, config.log_tokens, QUESTION_SPECS)
     context, toolbox = asked.context, asked.toolbox
     schema = InquiryAnswer.model_json_schema()
     last = delimited(f"The engineer asks: {context.pseudonyms.hide(text)}", asked.marker)

@@ -32,7 +32,7 @@ _NEAR_SECONDS = 60.0
 _DAY = 86_400.0
 
 
-async def _nothing_similar(text: str) -> Sequence[str]:
+async def _nothing(text: str) -> Sequence[str]:
     return ()
 
 
@@ -43,6 +43,7 @@ class ToolEvidence:
     templates: routine lines of the log, counted. node_lines: a node of the attempt -> lines of its log from about the
     failure. scheduler: what scheduler and agents report. free_space: what nodes answered about their disks.
     rule: an id -> the rule in words. similar: a text -> failures like it that people judged, in words.
+    node_history: a node of the attempt -> what failed there, the newest first.
     """
 
     templates: tuple[Template, ...] = ()
@@ -51,7 +52,8 @@ class ToolEvidence:
     scheduler: tuple[Line, ...] = ()
     free_space: tuple[Line, ...] = ()
     rule: Callable[[str], Sequence[str]] = lambda rule_id: ()
-    similar: Callable[[str], Awaitable[Sequence[str]]] = _nothing_similar
+    similar: Callable[[str], Awaitable[Sequence[str]]] = _nothing
+    node_history: Callable[[str], Awaitable[Sequence[str]]] = _nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class RankStderr(Arguments):
 class NodeLog(Arguments):
     node: Annotated[str, Field(min_length=1, max_length=253)]
     around: _Clock = ""
+
+
+class NodeHistory(Arguments):
+    node: Annotated[str, Field(min_length=1, max_length=253)]
 
 
 class SchedulerRecord(Arguments):
@@ -167,6 +173,12 @@ async def node_log(look: Look, given: NodeLog) -> Findings:
     return Findings(list(_near(lines, given.around))[-LINES_MAX:])
 
 
+async def node_history(look: Look, given: NodeHistory) -> Findings:
+    """What failed on a node of the job, and when it was taken out."""
+    node = look.pseudonyms.reveal(given.node)
+    return Findings(texts=(await look.evidence.node_history(node))[:LINES_MAX])
+
+
 async def scheduler_record(look: Look, given: SchedulerRecord) -> Findings:
     return Findings(look.evidence.scheduler[-LINES_MAX:])
 
@@ -220,7 +232,10 @@ TOOLS: tuple[Tool, ...] = (
     Tool("rule", "A rule of the rule set, by its id.", RuleById, rule),
 )
 SPECS = tuple(tool.spec for tool in TOOLS)
-_BY_NAME: Mapping[str, Tool] = {tool.name: tool for tool in TOOLS}
+NODE_HISTORY = Tool("node_history", "What failed on a node of this job, at any time.", NodeHistory, node_history)
+"""Only for people's questions: that a node failed before proves nothing about this failure."""
+QUESTION_SPECS = (*SPECS, NODE_HISTORY.spec)
+_BY_NAME: Mapping[str, Tool] = {tool.name: tool for tool in (*TOOLS, NODE_HISTORY)}
 
 
 def tool_named(name: str) -> Tool:

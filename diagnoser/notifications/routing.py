@@ -111,6 +111,10 @@ class AlertRouting:
         named = self._of_owner(alert.owner) if entry == OWNER else (entry,)
         return tuple(name for name in named if _receiver(name) in self.receivers)
 
+    def is_owners(self, receiver: str, user: str) -> bool:
+        """Whether the receiver is that of a job's owner: who reads it may see the owner's jobs only."""
+        return receiver in self._of_owner(user)
+
     def _of_owner(self, user: str) -> tuple[str, ...]:
         """A name that no receiver can have stands for nobody: who names a user may not choose where alerts go."""
         if user != ANY_USER and user in self.table.owners:

@@ -25,7 +25,7 @@ from diagnoser.channels import CHANNELS
 from diagnoser.channels.alertmanager.sending import Alertmanager
 from diagnoser.channels.apprise.sending import AppriseReceiver
 from diagnoser.channels.slack import buttons
-from diagnoser.channels.slack.buttons import SlackAccess
+from diagnoser.channels.slack.access import SlackAccess
 from diagnoser.channels.slack.message import SILENCE
 from diagnoser.channels.slack.sending import SlackWebhook
 from diagnoser.integrations.assistant_text import fenced

@@ -36,6 +36,7 @@ OPEN = (
     "GET /login/oidc",
     "GET /login/oidc/callback",
     "POST /slack/actions",
+    "POST /slack/events",
     *SIGNING_IN,
 )
 """Slack's asks for its signature."""

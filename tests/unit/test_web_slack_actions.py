@@ -10,7 +10,7 @@ import orjson
 import pytest
 from slack_sdk.signature import SignatureVerifier
 
-from diagnoser.channels.slack.buttons import SlackAccess
+from diagnoser.channels.slack.access import SlackAccess
 from diagnoser.model import MessageKind, Mode, PlanState
 from tests.serving import NOW, Web, save, serving, verdict
 from tests.unit.test_web_plans import planned

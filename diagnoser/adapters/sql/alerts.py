@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import and_, delete, exists, not_, select
+from sqlalchemy import and_, delete, exists, func, not_, select
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, put_rows
@@ -24,6 +24,12 @@ class AlertRepository(Repository):
     async def thread(self, receiver: str, incident: str) -> AlertThread | None:
         query = select(alert_threads).where(alert_threads.c.receiver == receiver, alert_threads.c.incident == incident)
         row = await self._db.row(query)
+        return AlertThread(**row) if row else None
+
+    async def thread_at(self, place: str) -> AlertThread | None:
+        """The thread whose handle begins so: each channel begins it with where the first message stands."""
+        begins = func.substr(alert_threads.c.handle, 1, len(place)) == place
+        row = await self._db.row(select(alert_threads).where(begins))
         return AlertThread(**row) if row else None
 
     async def save_thread(self, thread: AlertThread) -> None:

@@ -1,4 +1,4 @@
-"""Slack: an incoming webhook or a bot, with buttons in its messages."""
+"""Slack: an incoming webhook or a bot, with buttons in its messages and answers in its threads."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -29,12 +29,14 @@ class SlackSettings(BaseModel):
     )
     slack_channel: str = Field("", description="Channel that the Slack bot tells, by name or id.")
     slack_signing_secret: SecretStr = Field(
-        SecretStr(""), description="Signing secret of the Slack app, for buttons in its messages. Empty: no buttons."
+        SecretStr(""),
+        description="Signing secret of the Slack app, for buttons in its messages and questions in its threads. Empty: "
+        "neither.",
     )
     slack_operators: str = Field(
         "",
-        description="Ids of the Slack users who may press the buttons (`U024BE7LH`), comma separated. Empty: no "
-        "buttons.",
+        description="Ids of the Slack users who may press the buttons and ask in threads (`U024BE7LH`), comma "
+        "separated. Empty: nobody.",
     )
     slack_api_url: str = Field("https://slack.com/api/", description="Address of Slack's API.")
 
@@ -66,15 +68,19 @@ def _receivers(settings: SlackSettings) -> Mapping[str, OpenReceiver]:
 
 
 def _routes(settings: SlackSettings) -> "Sequence[BaseRoute]":
-    from diagnoser.channels.slack.buttons import SlackAccess, routes
+    from diagnoser.channels.slack import buttons, questions
+    from diagnoser.channels.slack.access import SlackAccess
 
-    return routes(SlackAccess(settings.slack_signing_secret.get_secret_value(), operators(settings)))
+    access = SlackAccess(settings.slack_signing_secret.get_secret_value(), operators(settings))
+    return [*buttons.routes(access), *questions.routes(access)]
 
 
-def _answers(transport: Transport) -> "Sender":
-    from diagnoser.channels.slack.sending import SlackAnswers
+def _answers(settings: SlackSettings, transport: Transport) -> "Sender":
+    from diagnoser.channels.slack.sending import SlackAnswers, SlackMethods
 
-    return SlackAnswers(transport.client, transport.clock, allow_private=transport.allow_private)
+    token = settings.slack_token.get_secret_value()
+    methods = SlackMethods(token, settings.slack_api_url) if token else None
+    return SlackAnswers(transport.client, transport.clock, methods, allow_private=transport.allow_private)
 
 
 CHANNEL = Channel(
@@ -86,6 +92,7 @@ CHANNEL = Channel(
     answers=_answers,
     exits=(
         Exit("Slack", ("channels.slack.sending",), "planning.planner", ("alert",)),
-        Exit("answer in Slack", ("channels.slack.buttons",), "channels.slack.buttons", ("slack",)),
+        Exit("answer in Slack", ("channels.slack.buttons", "channels.slack.access"), "channels.slack.buttons"),
+        Exit("answer to a question in Slack", ("channels.slack.questions",), "channels.slack.questions", ("slack",)),
     ),
 )

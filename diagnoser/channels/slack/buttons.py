@@ -1,11 +1,9 @@
 """Buttons of messages in Slack: what a person pressed there is done here, in that person's name.
 
-Slack signs what it sends (v0 signatures), and only the listed users may decide. Nothing but an id of ours comes back
-with a button.
+Only the listed users may decide. Nothing but an id of ours comes back with a button.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qs
 
@@ -15,13 +13,13 @@ from fastapi.responses import Response
 from pydantic import Field, StringConstraints
 from starlette.routing import BaseRoute
 
+from diagnoser.channels.slack.access import SlackAccess
 from diagnoser.channels.slack.message import APPROVE, CONFIRM, REFUSE, SILENCE, escape
 from diagnoser.model import FeedbackVerdict, MessageKind, OutboxMessage
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.alerts import AlertSilence
 from diagnoser.model.audit import actor_of
-from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound
-from diagnoser.ports import Clock as Now
+from diagnoser.model.errors import BadInput, DiagnoserError, NotFound
 from diagnoser.ports import current_call
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.plans import approve_plan, refuse_plan
@@ -54,14 +52,6 @@ class _Interaction(Schema):
     response_url: Annotated[str, StringConstraints(pattern=r"^https?://", max_length=500)]
 
 
-@dataclass(frozen=True, slots=True)
-class SlackAccess:
-    """secret: signing secret of the app, "" for none. operators: ids of the users who may press buttons."""
-
-    secret: str = ""
-    operators: frozenset[str] = frozenset()
-
-
 def routes(access: SlackAccess) -> Sequence[BaseRoute]:
     router = Router(include_in_schema=False)
 
@@ -72,7 +62,7 @@ def routes(access: SlackAccess) -> Sequence[BaseRoute]:
         Raises Denied for what Slack did not sign, BadInput.
         """
         body = await request.body()
-        _check_signature(request, body, access, scope.core.clock)
+        access.check_signature(request, body, scope.core.clock)
         interaction = _interaction(body)
         answer = await _decide(scope, plans, access, interaction)
         await scope.core.store.outbox.add(_answer(interaction, answer, scope.core.clock()))
@@ -112,23 +102,6 @@ async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Pres
         await scope.core.store.alerts.save_silence(AlertSilence(press.value, until, by.name))
         return "This incident alerts nobody for a day."
     raise NotFound(f"there is no button {press.action_id!r}")
-
-
-def _check_signature(request: Request, body: bytes, access: SlackAccess, now: Now) -> None:
-    """Raises NotFound where no Slack app is configured, Denied."""
-    if not access.secret:
-        raise NotFound("no Slack app is configured: set DIAGNOSER_SLACK_SIGNING_SECRET")
-    from slack_sdk.signature import Clock, SignatureVerifier  # loads for a while, and most sites have no Slack app
-
-    clock = Clock()
-    clock.now = now  # type: ignore[method-assign]
-    verifier = SignatureVerifier(access.secret, clock)
-    try:
-        is_signed = verifier.is_valid_request(body, dict(request.headers))
-    except ValueError:  # a time that is no number, a body that is no text
-        is_signed = False
-    if not is_signed:
-        raise Denied("this was not signed by Slack, or more than five minutes ago")
 
 
 def _interaction(body: bytes) -> _Interaction:

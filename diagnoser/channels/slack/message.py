@@ -3,7 +3,7 @@
 Log text is not trusted: everything is escaped, so that it can neither mention people nor leave its block.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from diagnoser.model.alerts import Alert, AlertKind
@@ -46,9 +46,25 @@ def with_status(message: Mapping[str, Any], status: str) -> dict[str, Any]:
     return {**message, "blocks": [header, shown, *rest]}
 
 
+def answer_message(text: str, lines: Sequence[tuple[str, str, str]], note: str) -> dict[str, Any]:
+    """What is answered in a thread. lines: (where it stands, its address or "", its text) of each that is cited.
+    note: who says so, as Slack's own markup."""
+    blocks = [_section(_whole(escape(text), SECTION_LENGTH))]
+    for place, url, line in lines:
+        name = f"<{_address(url)}|{code(place)}>" if url else f"*{code(place)}*"
+        blocks.append(_section(f"{name}\n```{_whole(code(line), TEXT_LENGTH)}```"))
+    blocks.append({"type": "context", "elements": [_mrkdwn(_whole(note, SECTION_LENGTH))]})
+    return {"text": escape(_cut(text, TEXT_LENGTH)), "blocks": blocks, "unfurl_links": False}
+
+
 def escape(text: str) -> str:
     """Slack's three control characters; with them gone, text can neither link nor mention."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def unescape(text: str) -> str:
+    """What a person typed, from Slack's form of it."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 
 def code(text: str) -> str:
@@ -113,8 +129,11 @@ def _link(alert: Alert) -> list[SlackBlock]:
     if not alert.link:
         return []
     name = "Open the diagnosis" if alert.diagnosis else "Open the page"
-    target = escape(alert.link).replace("|", "%7C").replace(" ", "%20")
-    return [{"type": "context", "elements": [_mrkdwn(f"<{target}|{name}>")]}]
+    return [{"type": "context", "elements": [_mrkdwn(f"<{_address(alert.link)}|{name}>")]}]
+
+
+def _address(url: str) -> str:
+    return escape(url).replace("|", "%7C").replace(" ", "%20")
 
 
 def _section(text: str) -> SlackBlock:

@@ -44,58 +44,18 @@ class SlackWebhook:
         return ""
 
 
-class SlackAnswers:
-    """A Sender: what a person is told who pressed a button, at the address that Slack gave for it."""
+class SlackMethods:
+    """Methods of Slack's Web API, called with the token of a bot. api: of Slack, or of what speaks like it."""
 
-    def __init__(self, client: httpx.AsyncClient, clock: Clock, *, allow_private: bool = False) -> None:
-        self._client = client
-        self._clock = clock
-        self._allow_private = allow_private
-
-    async def send(self, effect: OutboxMessage) -> None:
-        answer = orjson.loads(effect.body)
-        receiver = poster(answer["response_url"], self._client, self._clock, TIMEOUT, self._allow_private)
-        await receiver.post(orjson.dumps(answer["message"]), {})
-
-
-class SlackBot:
-    """An AlertChannel: one thread an incident, whose first message always shows how it stands.
-
-    channel: where alerts go that name no channel of their own, by name or id. buttons: whether a signing secret and
-    operators are configured, so that pressing them leads somewhere. api: of Slack, or of what speaks like it.
-    """
-
-    threaded = True
-    resolves = False
-
-    def __init__(self, token: str, channel: str, *, buttons: bool, api: str = API) -> None:
-        if not channel:
-            raise BadInput("alerts of the Slack bot need a channel: set DIAGNOSER_SLACK_CHANNEL")
+    def __init__(self, token: str, api: str = API) -> None:
+        """Raises BadInput."""
         if urlsplit(api).scheme not in ("http", "https"):
             raise BadInput("the address of Slack's API must start with http:// or https://")
         from slack_sdk import WebClient  # loads for a while, and most sites have no Slack bot
 
         self._client = WebClient(token=token, base_url=api, timeout=int(TIMEOUT))
-        self._channel = channel
-        self._buttons = buttons
 
-    async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
-        """The handle is a JSON object: where the first message stands (channel, ts), and what it said."""
-        message = slack_message(alert, buttons=self._buttons)
-        if thread is None:
-            answer = await self._call("chat.postMessage", {"channel": place or self._channel, **message})
-            first = {"channel": answer["channel"], "ts": answer["ts"], "alerts": 1, "message": message}
-            _note_job(first, alert)
-        else:
-            first = orjson.loads(thread.handle)
-            where, first["alerts"] = {"channel": first["channel"]}, first["alerts"] + 1
-            _note_job(first, alert)
-            await self._call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
-            updated = with_status(first["message"], _status(alert, first))
-            await self._call("chat.update", {**where, "ts": first["ts"], **updated})
-        return orjson.dumps(first).decode()
-
-    async def _call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
+    async def call(self, method: str, body: dict[str, Any]) -> dict[str, Any]:
         """Raises DeliveryError. In a thread: the client of the SDK that waits in the event loop brings another HTTP
         library along."""
         from slack_sdk.errors import SlackApiError, SlackClientError
@@ -109,6 +69,74 @@ class SlackBot:
         return {"channel": answer.get("channel", ""), "ts": answer.get("ts", "")}
 
 
+class SlackAnswers:
+    """A Sender: what a person is told who pressed a button, at the address that Slack gave for it, and what one is
+    answered who asked in a thread. methods: of the bot, None where there is none."""
+
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        clock: Clock,
+        methods: SlackMethods | None = None,
+        *,
+        allow_private: bool = False,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._methods = methods
+        self._allow_private = allow_private
+
+    async def send(self, effect: OutboxMessage) -> None:
+        answer = orjson.loads(effect.body)
+        if "method" in answer:
+            if self._methods is None:
+                raise Withheld("no Slack bot is configured any more")
+            await self._methods.call(answer["method"], answer["message"])
+            return
+        receiver = poster(answer["response_url"], self._client, self._clock, TIMEOUT, self._allow_private)
+        await receiver.post(orjson.dumps(answer["message"]), {})
+
+
+class SlackBot:
+    """An AlertChannel: one thread an incident, whose first message always shows how it stands.
+
+    channel: where alerts go that name no channel of their own, by name or id. buttons: whether a signing secret and
+    operators are configured, so that pressing them leads somewhere.
+    """
+
+    threaded = True
+    resolves = False
+
+    def __init__(self, token: str, channel: str, *, buttons: bool, api: str = API) -> None:
+        """Raises BadInput."""
+        if not channel:
+            raise BadInput("alerts of the Slack bot need a channel: set DIAGNOSER_SLACK_CHANNEL")
+        self._methods = SlackMethods(token, api)
+        self._channel = channel
+        self._buttons = buttons
+
+    async def post(self, alert: Alert, thread: AlertThread | None, place: str) -> str:
+        """The handle is a JSON object: where the first message stands (``place_of``), what it said, and what of."""
+        message = slack_message(alert, buttons=self._buttons)
+        if thread is None:
+            answer = await self._methods.call("chat.postMessage", {"channel": place or self._channel, **message})
+            first = {"channel": answer["channel"], "ts": answer["ts"], "alerts": 1, "message": message}
+            _note_alert(first, alert)
+        else:
+            first = orjson.loads(thread.handle)
+            where, first["alerts"] = {"channel": first["channel"]}, first["alerts"] + 1
+            _note_alert(first, alert)
+            await self._methods.call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
+            updated = with_status(first["message"], _status(alert, first))
+            await self._methods.call("chat.update", {**where, "ts": first["ts"], **updated})
+        return orjson.dumps(first).decode()
+
+
+def place_of(channel: str, ts: str) -> str:
+    """The beginning of the handle of the thread whose first message stands there."""
+    return orjson.dumps({"channel": channel, "ts": ts}).decode().removesuffix("}") + ","
+
+
 def _failed(error: "SlackApiError") -> DeliveryError:
     """Slack's own word for what is wrong, such as `channel_not_found`, and when to come again."""
     status, code = error.response.status_code, str(error.response.get("error") or "no reason")
@@ -118,8 +146,10 @@ def _failed(error: "SlackApiError") -> DeliveryError:
     return DeliveryError(f"Slack says {code[:100]}", permanent=permanent, retry_after=seconds)
 
 
-def _note_job(first: dict[str, Any], alert: Alert) -> None:
-    """Keep in the handle of a thread which jobs failed, and which of them were recovered."""
+def _note_alert(first: dict[str, Any], alert: Alert) -> None:
+    """Keep in the handle of a thread which jobs failed, which of them were recovered, and the failure told last."""
+    if alert.diagnosis:
+        first["diagnosis"] = alert.diagnosis
     failed, recovered = first.setdefault("failed", []), first.setdefault("recovered", [])
     if alert.kind is AlertKind.RECOVERED and alert.job in failed and alert.job not in recovered:
         recovered.append(alert.job)

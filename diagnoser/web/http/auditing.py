@@ -19,7 +19,7 @@ from diagnoser.web.http.services import CoreServices
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 ANSWERED = ("/login/oidc/callback",)
 """Paths where GET changes something, because a browser is sent there: a sign-in at the identity provider."""
-ASKING = ("/logs", "/api/v1/rules/try")
+ASKING = ("/logs", "/api/v1/rules/try", "/slack/events")
 QUESTIONS = "/ask"
 """Paths where POST asks for an analysis and changes nothing, and how those of questions about failures end."""
 POLLING = ("/api/v1/plans/claim", "/api/v1/evidence-requests/claim", "/api/v1/uncordons/claim")

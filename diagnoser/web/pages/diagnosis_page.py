@@ -278,7 +278,7 @@ async def _draw(
         streams=_streams(index, verdict, correction.values),
         correction=correction,
         asked=asked,
-        cited=_cited_places(asked.reply, index),
+        cited=cited_places(asked.reply.lines if asked.reply else (), index),
         policy=plans.commands.policy.hash,
         strip=await plan_strip(scope.core, scope.logs, record.plan) if record.plan else None,
         kept_nodes=await scope.core.store.evidence.nodes_with_snapshots(record.attempt),
@@ -286,13 +286,11 @@ async def _draw(
     )
 
 
-def _cited_places(reply: Reply | None, index: LogIndex | None) -> list[tuple[Line, str]]:
-    """The lines that a reply cites, each with its name in the log, "" where the log does not have it."""
-    if reply is None:
-        return []
+def cited_places(lines: Sequence[Line], index: LogIndex | None) -> list[tuple[Line, str]]:
+    """Lines that an answer cites, each with its name in the log, "" where the log does not have it."""
     if index is None:
-        return [(line, "") for line in reply.lines]
-    return [(line, index.id_of(line.stream.source, line.number, line.text)) for line in reply.lines]
+        return [(line, "") for line in lines]
+    return [(line, index.id_of(line.stream.source, line.number, line.text)) for line in lines]
 
 
 async def _nearby(core: Core, record: DiagnosisRecord, job: Job | None, mine: Incident | None) -> list[Incident]:

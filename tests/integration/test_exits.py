@@ -24,10 +24,11 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.channels import CHANNELS
 from diagnoser.channels.alertmanager.sending import Alertmanager
 from diagnoser.channels.apprise.sending import AppriseReceiver
-from diagnoser.channels.slack import buttons
+from diagnoser.channels.slack import buttons, questions
 from diagnoser.channels.slack.access import SlackAccess
 from diagnoser.channels.slack.message import SILENCE
 from diagnoser.channels.slack.sending import SlackWebhook
+from diagnoser.failure_agent.inquiry import Reply
 from diagnoser.integrations.assistant_text import fenced
 from diagnoser.model import (
     Attempt,
@@ -36,14 +37,16 @@ from diagnoser.model import (
     Event,
     EventKind,
     Job,
+    Line,
     MessageKind,
     OutboxMessage,
     PlanChange,
     PlanState,
     RootCause,
+    Stream,
 )
 from diagnoser.model.alerts import Alert, decode
-from diagnoser.model.errors import BadInput, ModelFailed
+from diagnoser.model.errors import BadInput, ModelFailed, NotFound
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.notifications import routing
@@ -166,6 +169,39 @@ async def answer_in_slack() -> str:
     press = SimpleNamespace(action_id=SILENCE, value="i")
     access, pressed = SlackAccess("", frozenset({"U"})), SimpleNamespace(user=user, actions=[press])
     return await buttons._decide(SimpleNamespace(core=core), None, access, pressed)  # type: ignore[arg-type]
+
+
+async def question_in_slack() -> str:
+    """What a search finds, and what the model says."""
+    store, sent = SimpleNamespace(), list[str]()
+
+    async def add(message: OutboxMessage) -> None:
+        sent.append(message.body.decode())
+
+    store.outbox = SimpleNamespace(add=add)
+    core = SimpleNamespace(redact=redact, store=store, clock=lambda: NOW)
+    plans = SimpleNamespace(
+        commands=SimpleNamespace(planner=SimpleNamespace(base_url="https://d.example")),
+        outbox=SimpleNamespace(notify=lambda: None),
+    )
+    services = SimpleNamespace(core=core, plans=plans)
+    scope = SimpleNamespace(
+        core=core, logs=SimpleNamespace(context=None, indexes=SimpleNamespace(load_or_begin=missing))
+    )
+    message = SimpleNamespace(channel="C1", thread_ts="1.1", ts="1.2", question="?")
+    for secret in SECRETS:
+        line = Line(Stream(secret.text), 1, secret.text, secret.text)
+
+        async def answer(*given: object, text: str = secret.text, line: Line = line) -> Reply:
+            return Reply(text, (line,), ())
+
+        services.inquiries = SimpleNamespace(answer=answer)
+        await questions._answer(services, message, scope, record(secret.text))  # type: ignore[arg-type]
+    return "\n".join(sent)
+
+
+async def missing(*given: object) -> object:
+    raise NotFound("the log")
 
 
 async def model() -> str:
@@ -294,6 +330,7 @@ WAYS = {
     "Alertmanager": alertmanager,
     "Apprise": apprise,
     "answer in Slack": answer_in_slack,
+    "answer to a question in Slack": question_in_slack,
     "language model": model,
     "embeddings": embeddings,
     "assistant": assistant,

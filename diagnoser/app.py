@@ -20,7 +20,6 @@ from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
-from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress.routine import unfolded
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
@@ -270,7 +269,7 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
     return World(
         store=store,
         archive=open_archive(settings),
-        senders=_senders(settings, store.alerts, clock, client) if client else {},
+        senders=_senders(settings, store, clock, client) if client else {},
         endpoint=endpoint,
         model=llm_factory.guarded(settings, endpoint, metrics) if endpoint else None,
         wakes=_wake_signals(settings, shared, stack),
@@ -462,7 +461,7 @@ def make_id(now: float) -> str:
 
 
 def _senders(
-    settings: Settings, store: AlertRepository, clock: Clock, client: "httpx.AsyncClient"
+    settings: Settings, store: SqlStore, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
     from diagnoser.adapters.webhook import RecoveryWebhook
 
@@ -474,7 +473,8 @@ def _senders(
             settings.webhook_url, secret, client, time.time, allow_private=private
         )
     if receivers := alerting.open_receivers(settings, client):
-        senders[MessageKind.ALERT] = AlertSender(receivers, store, alerting.load_routing(settings), clock)
+        routes = alerting.load_routing(settings)
+        senders[MessageKind.ALERT] = AlertSender(receivers, store.alerts, store.incidents, routes, clock)
         senders[MessageKind.ANSWER] = AnswerSender(alerting.answer_senders(settings, client))
     return senders
 

@@ -27,6 +27,7 @@ LINE_LENGTH = 1_500
 TEXT_LENGTH = 600
 NAME_LENGTH = 100
 NOTES = 6
+PLACE_NODES = 10
 
 Redact = Callable[[str], str]
 
@@ -117,6 +118,25 @@ def seal(alert: Alert) -> Alert:
     shown = masked(texts, without_secrets)
     facts = tuple((name, masked_entry(name, value, without_secrets)) for name, value in alert.facts)
     return replace(alert, **(shown | {"facts": facts, "notes": tuple(shown["notes"])}))
+
+
+def of_place(alert: Alert, incident: Incident) -> Alert:
+    """The alert with the place first where several nodes of one fail: the name of one node would mislead."""
+    if alert.kind not in (AlertKind.FAILURE, AlertKind.DECISION) or len(incident.nodes) < 2:
+        return alert
+    place = without_secrets(incident.place.replace(":", " "))
+    about = _one_line(f"{place[:1].upper()}{place[1:]}: {plural(len(incident.nodes), 'node')} failed")
+    nodes = ", ".join(_cut(node, NAME_LENGTH) for node in sorted(incident.nodes)[:PLACE_NODES])
+    if len(incident.nodes) > PLACE_NODES:
+        nodes += f" and {len(incident.nodes) - PLACE_NODES} more"
+    facts = tuple(fact for fact in alert.facts if fact[0] not in ("Node", "Nodes"))
+    return replace(
+        alert,
+        title=_one_line(f"{about}. {alert.title}"),
+        about=about,
+        node=incident.place,
+        facts=(*facts, ("Place", place), ("Nodes", nodes)),
+    )
 
 
 _PLAN_STATES = {

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from diagnoser.adapters.sql.alerts import AlertRepository
+from diagnoser.adapters.sql.incidents import IncidentRepository
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, decode
 from diagnoser.model.errors import Deferred, DeliveryError, Withheld
+from diagnoser.notifications.alert import of_place
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import AlertChannel, Clock, Sender
 from diagnoser.wording.phrases import plural
@@ -31,6 +33,7 @@ class AlertSender:
 
     channels: Mapping[str, AlertChannel]
     store: AlertRepository
+    incidents: IncidentRepository
     routing: AlertRouting
     clock: Clock
 
@@ -41,7 +44,7 @@ class AlertSender:
         if channel is None:
             raise Withheld(f"no receiver {receiver!r} is configured any more")
         if alert.diagnosis:
-            alert = replace(alert, incident=await self.store.incident_of(alert.diagnosis) or alert.incident)
+            alert = await self._of_its_incident(alert)
         await self._check_silence(alert, now)
         self._check_quiet_hours(receiver, alert, now)
         if alert.kind is AlertKind.RECOVERED:
@@ -54,6 +57,13 @@ class AlertSender:
             alert = _with_held_back(alert, thread)
         handle = await self._post(channel, alert, receiver, thread, now)
         await self.store.save_thread(AlertThread(receiver, alert.incident, handle, now))
+
+    async def _of_its_incident(self, alert: Alert) -> Alert:
+        """A failure may belong to another incident by now: that of its place, where more of its nodes failed."""
+        incident = await self.incidents.of_diagnosis(alert.diagnosis)
+        if incident is None:
+            return alert
+        return of_place(replace(alert, incident=incident.id), incident)
 
     async def _post(
         self, channel: AlertChannel, alert: Alert, receiver: str, thread: AlertThread | None, now: float

@@ -97,7 +97,8 @@ async def test_eighteen_nodes_under_one_switch_are_one_incident(store: SqlStore)
     assert sorted(found) == ["m1", "n03", "n17", "switch:a"]
     of_switch = found["switch:a"]
     assert (of_switch.failures, of_switch.jobs, sorted(of_switch.nodes), of_switch.first_seen) == (18, 18, nodes, 210.0)
-    assert await store.alerts.incident_of("01") == of_switch.id
+    moved = await store.incidents.of_diagnosis("01")
+    assert moved is not None and moved.id == of_switch.id
     thread = await store.alerts.thread("slack:ops", of_switch.id)
     assert thread is not None and thread.handle == "t1"
     await store.jobs.register(Job("late", nodes=("n04",), registered=True, created=1.0))

@@ -19,8 +19,11 @@ from diagnoser.adapters.http import create_client
 from diagnoser.channels.alertmanager.sending import Alertmanager
 from diagnoser.channels.apprise.sending import AppriseReceiver
 from diagnoser.channels.slack.sending import SlackBot
+from diagnoser.model import Incident
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
+from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.notifications.alert import of_place
 from tests.ports import free_port
 from tests.receiver import Receiver, running
 
@@ -153,6 +156,20 @@ async def test_an_incident_has_recovered_when_all_its_jobs_have(slack: Slack) ->
         thread = AlertThread("slack", FAILURE.incident, handle, 1.0)
     states = [update["blocks"][1]["text"]["text"] for update in slack.updates]
     assert [states[1], *states[3:]] == ["*Recovered 1 of 2 jobs*", "*Recovered 1 of 2 jobs*", "*Recovered*"]
+
+
+async def test_a_thread_of_a_place_begins_with_the_place(slack: Slack) -> None:
+    """Once a second node of a switch fails, the first message names the switch and not the node that failed first."""
+    nodes = ("gpu-017", "gpu-018", "gpu-019")
+    lost = Category.INFRASTRUCTURE, FailureType.GPU_LOST
+    incident = Incident("i", "east", "", *lost, "", "d1", 1.0, 2.0, place="switch:leaf-07", nodes=nodes)
+    chat, thread = bot(slack), None
+    for alert in (FAILURE, of_place(FAILURE, incident), RECOVERED):
+        thread = AlertThread("slack", "i", await chat.post(alert, thread, ""), 1.0)
+    headers = [update["blocks"][0]["text"]["text"] for update in slack.updates]
+    assert headers == ["Switch leaf-07: 3 nodes failed"] * 2
+    assert slack.posts[1]["text"].startswith("Switch leaf-07: 3 nodes failed. llm-7b attempt 1")
+    assert "gpu-017, gpu-018, gpu-019" in json.dumps(slack.posts[1]["blocks"])
 
 
 async def test_a_place_of_the_route_wins(slack: Slack) -> None:

@@ -55,7 +55,8 @@ class Desk:
         self.now = NOW
         self.pager, self.chat = Heard(threaded=False), Heard(threaded=True)
         routes = AlertRouting(routing.load("alerts.yaml", TABLE), ("pager", "chat"))
-        sender = AlertSender({"pager": self.pager, "chat": self.chat}, store.alerts, routes, lambda: self.now)
+        channels = {"pager": self.pager, "chat": self.chat}
+        sender = AlertSender(channels, store.alerts, store.incidents, routes, lambda: self.now)
         metrics = Metrics(CollectorRegistry())
         self.outbox = Outbox(
             store.outbox, {MessageKind.ALERT: sender}, lambda: self.now, LocalWakeSignal(), Random(1), metrics

@@ -6,20 +6,12 @@ from sqlalchemy import and_, delete, exists, func, not_, select
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, put_rows
-from diagnoser.adapters.sql.tables import alert_silences, alert_threads, attempts, diagnoses, incident_attempts
+from diagnoser.adapters.sql.tables import alert_silences, alert_threads, attempts, incident_attempts
 from diagnoser.model.alerts import AlertSilence, AlertThread
 
 
 class AlertRepository(Repository):
     """What receivers of alerts were told, and which incidents are silenced."""
-
-    async def incident_of(self, diagnosis: str) -> str:
-        """The incident that a failure belongs to now: a node's may have become one of its place. "" for none."""
-        of_attempt = and_(
-            incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
-        )
-        query = select(incident_attempts.c.incident).join(diagnoses, of_attempt).where(diagnoses.c.id == diagnosis)
-        return next(iter(await self._db.values(query, str)), "")
 
     async def thread(self, receiver: str, incident: str) -> AlertThread | None:
         query = select(alert_threads).where(alert_threads.c.receiver == receiver, alert_threads.c.incident == incident)

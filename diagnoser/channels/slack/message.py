@@ -25,9 +25,8 @@ SlackBlock = dict[str, object]
 
 def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
     """Text and blocks for an incoming webhook or `chat.postMessage`. buttons: somebody may press them."""
-    header = _whole(escape(alert.title), HEADER_LENGTH)
     blocks = [
-        {"type": "header", "text": {"type": "plain_text", "text": header, "emoji": False}},
+        _header(alert.title),
         *([{"type": "section", "fields": [_fact(*fact) for fact in alert.facts[:FACTS_MAX]]}] if alert.facts else []),
         *_why(alert),
         *_line(alert),
@@ -39,10 +38,12 @@ def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
     return {"text": escape(_cut(alert.title, TEXT_LENGTH)), "blocks": blocks}
 
 
-def with_status(message: Mapping[str, Any], status: str) -> dict[str, Any]:
-    """A message that says below its title how its incident stands by now."""
+def with_status(message: Mapping[str, Any], status: str, title: str = "") -> dict[str, Any]:
+    """A message that says below its title how its incident stands by now. title: another one, "" to leave it."""
     header, *rest = (block for block in message["blocks"] if block.get("block_id") != STATUS)
     shown = _section(f"*{_whole(escape(status), TEXT_LENGTH)}*") | {"block_id": STATUS}
+    if title:
+        header, message = _header(title), {**message, "text": escape(_cut(title, TEXT_LENGTH))}
     return {**message, "blocks": [header, shown, *rest]}
 
 
@@ -71,6 +72,11 @@ def code(text: str) -> str:
     """Text inside backticks, which have no escape of their own: each is replaced by a look-alike."""
     printable = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
     return escape(printable.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}"))
+
+
+def _header(title: str) -> SlackBlock:
+    text = _whole(escape(title), HEADER_LENGTH)
+    return {"type": "header", "text": {"type": "plain_text", "text": text, "emoji": False}}
 
 
 def _fact(name: str, value: str) -> SlackBlock:

@@ -127,7 +127,8 @@ class SlackBot:
             where, first["alerts"] = {"channel": first["channel"]}, first["alerts"] + 1
             _note_alert(first, alert)
             await self._methods.call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
-            updated = with_status(first["message"], _status(alert, first))
+            updated = with_status(first["message"], _status(alert, first), alert.about)
+            first["message"] = updated
             await self._methods.call("chat.update", {**where, "ts": first["ts"], **updated})
         return orjson.dumps(first).decode()
 

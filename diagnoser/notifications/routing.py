@@ -202,12 +202,16 @@ def _end(hours: QuietHours, now: float) -> float | None:
     return None
 
 
+def _spelled(value: str) -> str:
+    return value.replace("_", " ")
+
+
 def _why_not(when: AlertCondition, alert: Alert) -> str:
     """Why the row does not apply, "" when it does."""
     tests: list[tuple[str, Sequence[str], str]] = [
-        ("kind", when.kinds, alert.kind.value),
+        ("kind", list(map(_spelled, when.kinds)), _spelled(alert.kind)),
         ("category", when.categories, alert.category),
-        ("type", when.types, alert.type),
+        ("cause", list(map(_spelled, when.types)), _spelled(alert.type)),
         ("cluster", when.clusters, alert.cluster),
     ]
     for name, values in when.labels.items():

@@ -16,7 +16,7 @@ from playwright.async_api import Browser, Locator, Page, expect
 from diagnoser.model import Mode
 from tests.e2e.browser import SHARES_BROWSER
 from tests.e2e.test_pages import watched
-from tests.e2e.test_site import site
+from tests.e2e.test_site import findings, needs_axe, site
 from tests.serving import NOW, Web
 from tests.unit.test_web_plans import planned, post
 
@@ -76,12 +76,14 @@ async def test_the_table_has_all_rows() -> None:
     assert len(rows()) == 28
 
 
+@needs_axe
 @pytest.mark.parametrize("row", rows())
 async def test_a_row_of_the_table(desk: Desk, row: str) -> None:
     """Its click path leads there, and the browser has no complaint."""
     if row.startswith("approvals"):
         await waits(desk.web, "row")
-    await walk(desk, rows()[row], WIDTHS[0])
+    for width in WIDTHS if row.startswith("accessibility") else WIDTHS[:1]:
+        await walk(desk, rows()[row], width)
 
 
 JOURNEYS: Mapping[str, str] = {
@@ -202,13 +204,35 @@ async def no_identifiers(desk: Desk, page: Page) -> None:
     """Outside of log lines and code people read words."""
     text = await page.evaluate(
         "(() => { const main = document.querySelector('main').cloneNode(true);"
-        " main.querySelectorAll('code, pre, .line, details').forEach(part => part.remove());"
+        " main.querySelectorAll('code, pre, .line').forEach(part => part.remove());"
         " return main.textContent; })()"
     )
     assert _IDENTIFIER.findall(text) == []
 
 
+async def no_barrier(desk: Desk, page: Page) -> None:
+    """axe-core finds nothing serious on what is open now."""
+    assert await findings(page) == []
+
+
+async def the_sentence_of_a_diagnosis(desk: Desk, page: Page) -> None:
+    """An alert begins with the sentence of the page, and what it says is words."""
+    about = await page.context.new_page()
+    await about.goto(desk.address + "/diagnoses")
+    await first(about.locator(NOUNS["a diagnosis"])).click()
+    await about.wait_for_url("**/diagnoses/*")
+    sentence = await about.locator("p.summary").inner_text()
+    await page.get_by_label("Id of a diagnosis").fill(about.url)
+    await page.get_by_role("button", name="Show what would be sent").click()
+    preview = page.locator("#preview")
+    await expect(preview.locator("b").first).to_contain_text(sentence.rstrip("."))
+    assert _IDENTIFIER.findall(await preview.inner_text()) == []
+    await expect(preview).to_contain_text("Goes to: slack")
+
+
 CHECKS: Mapping[str, Callable[[Desk, Page], Awaitable[None]]] = {
     "somebody refuses": somebody_refuses,
     "no identifier": no_identifiers,
+    "no barrier": no_barrier,
+    "the sentence of a diagnosis": the_sentence_of_a_diagnosis,
 }

@@ -2,15 +2,22 @@
 
 import importlib.util
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import re
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from html.parser import HTMLParser
+from itertools import product
 from pathlib import Path
 from typing import Literal, TypeVar
 
 import pytest
 from playwright.async_api import Browser, Page, Request, Response
 
+from diagnoser import web as web_package
+from diagnoser.model import IncidentState, NodeActor, NodeEventKind, PlanReason, PlanState
+from diagnoser.model.alerts import AlertKind
+from diagnoser.model.taxonomy import Action, FailureType, Outcome
 from diagnoser.web.server import create
 from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.site import ERRORS, PAGES, addresses, fill_site, page_routes
@@ -19,9 +26,15 @@ from tests.serving import Web, serving
 
 PAGE_BYTES = 200_000
 HEIGHT = 900
-Scheme = Literal["light", "dark"]
-SIGHTS: Mapping[Scheme, Sequence[int]] = {"light": (360, 800, 390), "dark": (1600, 1280)}
-"""Scheme -> widths of the window, the last of which is that for axe-core."""
+SCHEMES: Sequence[Literal["light", "dark"]] = ("light", "dark")
+WIDTHS, AXE_WIDTHS = (360, 390, 800, 1280, 1600), (1280, 390)
+"""Of the window: at which nothing may run out at the side, and at which axe-core looks."""
+STATIC = Path(web_package.__file__).parent / "static"
+SCRIPT_BYTES = 60_000
+CHARTS = frozenset({"uplot.js"})
+VERBATIM = frozenset({"code", "pre", "script", "style", "datalist"})
+KINDS = (FailureType, Action, PlanReason, PlanState, NodeEventKind, NodeActor, AlertKind, IncidentState, Outcome)
+IDENTIFIERS = frozenset(str(member) for kind in KINDS for member in kind if "_" in member)
 T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., object])
 _AXE = importlib.util.find_spec("axe_playwright_python")
@@ -97,6 +110,53 @@ async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Pat
             await page.close()
 
 
+class _Words(HTMLParser):
+    """The text of a page outside of log lines and code."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        self._inside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if (tag in VERBATIM and not self._inside) or (self._inside and tag == self._inside[0]):
+            self._inside.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self._inside and tag == self._inside[0]:
+            self._inside.pop()
+
+    def handle_data(self, data: str) -> None:
+        if not self._inside:
+            self.texts.append(data)
+
+
+def identifiers_in(page: str) -> set[str]:
+    """Identifiers of ours that a person would have to read."""
+    words = _Words()
+    words.feed(page)
+    return IDENTIFIERS & set(re.findall(r"[a-z_]+", " ".join(words.texts)))
+
+
+async def test_pages_speak_in_words(tmp_path: Path) -> None:
+    """No cause, action, state or reason of ours stands on any page as the identifier that it has in the code."""
+    assert identifiers_in("<p>Cause: gpu_lost <code>ecc_error</code></p>") == {"gpu_lost"}
+    async with serving(tmp_path) as web:
+        names = await fill_site(web)
+        found = {}
+        for path in addresses(names):
+            answer = await web.client.get(path)
+            if path != "/docs" and (shown := identifiers_in(answer.text)):
+                found[path] = shown
+    assert found == {}
+
+
+def test_the_scripts_are_light() -> None:
+    """All JavaScript but that of the charts is below 60 kB, as it is written."""
+    scripts = [path for path in STATIC.glob("*.js") if path.name not in CHARTS]
+    assert 0 < sum(path.stat().st_size for path in scripts) < SCRIPT_BYTES
+
+
 @needs_browser
 async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
     """The live stream of a page that was just drawn has nothing to tell, and the page does not ask for itself again."""
@@ -114,19 +174,20 @@ async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
 @needs_browser
 @needs_axe
 async def test_every_page_is_accessible_and_as_wide_as_its_window(tmp_path: Path) -> None:
-    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice, in light and in dark.
-    From a phone to a wall screen nothing runs out at the side."""
+    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice, in light and in dark,
+    on a screen and on a phone. From a phone to a wall screen nothing runs out at the side."""
     async with site(tmp_path) as (_, address, paths, chromium):
         page = await chromium.new_page()
         found: dict[str, list[str]] = {}
         wide: list[str] = []
 
         async def look(name: str) -> None:
-            for scheme, widths in SIGHTS.items():
+            wide.extend([f"{name} at {width}" for width in WIDTHS if await is_wider(page, width)])
+            for scheme, width in product(SCHEMES, AXE_WIDTHS):
                 await page.emulate_media(color_scheme=scheme)
-                wide.extend([f"{name} at {width}" for width in widths if await is_wider(page, width)])
+                await page.set_viewport_size({"width": width, "height": HEIGHT})
                 if faults := await findings(page):
-                    found[f"{name} in {scheme}"] = faults
+                    found[f"{name} in {scheme} at {width}"] = faults
 
         for path in (*paths, *ERRORS):
             await page.goto(address + path)

@@ -70,7 +70,7 @@ async def test_the_routing_of_alerts_is_shown_in_words(tmp_path: Path) -> None:
     for shown in (
         "the category is infrastructure",
         "everybody",
-        "Told: slack (critical)",
+        "Goes to: slack (critical)",
         "<b>applies</b>",
         "alerts.yaml",
     ):

@@ -36,7 +36,7 @@ async def post(web: Web, body: object, *, secret: str = SECRET, age: float = 0.0
     return await web.client.post("/slack/events", content=content, headers=headers)
 
 
-def event(text: str = "<@U0BOT> did the seam fail?", **changed: object) -> dict[str, Any]:
+def event(text: object = "<@U0BOT> did the seam fail?", **changed: object) -> dict[str, Any]:
     mention = {
         "type": "app_mention",
         "user": "U1",

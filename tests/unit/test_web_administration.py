@@ -69,7 +69,7 @@ async def test_the_routing_of_alerts_is_shown_in_words(tmp_path: Path) -> None:
         missing = await web.client.get("/alert-routing?diagnosis=none")
     for shown in (
         "the category is infrastructure",
-        "everybody",
+        "every receiver",
         "Goes to: slack (critical)",
         "<b>applies</b>",
         "alerts.yaml",

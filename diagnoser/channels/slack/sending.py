@@ -16,7 +16,7 @@ from diagnoser.adapters.http import poster
 from diagnoser.channels.slack.message import slack_message, with_status
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread
-from diagnoser.model.errors import BadInput, DeliveryError
+from diagnoser.model.errors import BadInput, DeliveryError, Withheld
 from diagnoser.ports import Clock
 
 if TYPE_CHECKING:

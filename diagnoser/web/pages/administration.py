@@ -12,6 +12,7 @@ from fastapi.responses import Response
 
 from diagnoser.adapters.passwords import new_secret
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
+from diagnoser.model.alerts import AlertKind
 from diagnoser.model.credentials import new_credential
 from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.model.people import Role, UserChange
@@ -146,10 +147,21 @@ async def settings_page(core: Core, pages: Drawn) -> Response:
     )
 
 
+_HAPPENED: Mapping[AlertKind, str] = {
+    AlertKind.FAILURE: "a job failed",
+    AlertKind.DECISION: "a plan needs a person",
+    AlertKind.RECOVERED: "a job runs again",
+    AlertKind.ESCALATION: "somebody escalated an incident",
+    AlertKind.BLIND_SPOT: "the service cannot see something",
+    AlertKind.METRIC: "a running job is stuck or slow",
+    AlertKind.SCORE_DROP: "a checkpoint scores worse",
+}
+
+
 def told_words(row: AlertRow) -> tuple[str, str]:
     """When a row applies and who is told then, in words."""
-    when = [f"{name} {' or '.join(values)}" for name, values in _conditions(row) if values]
-    named = {EVERYONE: "everybody", OWNER: "the owner of the job"}
+    when = [f"{name} {' or '.join(values)}".strip() for name, values in _conditions(row) if values]
+    named = {EVERYONE: "every receiver", OWNER: "the owner of the job"}
     who = [named.get(entry, entry) for entry in row.to]
     return "; ".join(when) or "anything else", ", ".join(who) or "nobody"
 
@@ -161,7 +173,7 @@ def origin_of(name: str, settings: Sequence[ShownSetting]) -> ShownSetting | Non
 def _conditions(row: AlertRow) -> list[tuple[str, list[str]]]:
     when = row.when
     plain = [
-        ("it is", [kind.value.replace("_", " ") for kind in when.kinds]),
+        ("", [_HAPPENED[kind] for kind in when.kinds]),
         ("the category is", [category.value for category in when.categories]),
         ("the cause is", [kind.value.replace("_", " ") for kind in when.types]),
         ("the cluster is", list(when.clusters)),

@@ -111,9 +111,13 @@ class AlertRouting:
         named = self._of_owner(alert.owner) if entry == OWNER else (entry,)
         return tuple(name for name in named if _receiver(name) in self.receivers)
 
-    def is_owners(self, receiver: str, user: str) -> bool:
-        """Whether the receiver is that of a job's owner: who reads it may see the owner's jobs only."""
-        return receiver in self._of_owner(user)
+    def is_operators(self, receiver: str) -> bool:
+        """Whether those who read it are alerted to failures of anybody: others are of one owner, team or cluster."""
+        for row in self.table.rows:
+            is_named = receiver in row.to or (EVERYONE in row.to and receiver in self.receivers)
+            if is_named and not row.when.labels and not row.when.clusters:
+                return True
+        return False
 
     def _of_owner(self, user: str) -> tuple[str, ...]:
         """A name that no receiver can have stands for nobody: who names a user may not choose where alerts go."""

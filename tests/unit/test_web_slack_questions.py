@@ -25,7 +25,14 @@ from tests.unit.test_inquiry import LINES, answer, failed, inquiries, said
 from tests.unit.test_web_slack_actions import SECRET
 
 ACCESS = SlackAccess(SECRET, frozenset({"U1"}))
-OWNERS = "version: 1\nowners: {maria: ['slack:U024']}\nrows: [{id: all, to: [slack]}]\n"
+OWNERS = """
+version: 1
+owners: {maria: ['slack:U024']}
+rows:
+  - {id: nlp, when: {labels: {team: [nlp]}}, to: ['slack:#nlp']}
+  - {id: script, when: {categories: [script]}, to: ['{user}']}
+  - {id: all, to: [slack]}
+"""
 
 
 async def post(web: Web, body: object, *, secret: str = SECRET, age: float = 0.0) -> httpx.Response:
@@ -170,11 +177,11 @@ async def test_a_person_may_ask_so_often(web: Web) -> None:
     assert (methods.count("chat.postMessage"), methods.count("chat.postEphemeral")) == (OF_USER, 1)
 
 
-@pytest.mark.parametrize(("receiver", "is_seen"), [("slack", True), ("slack:U024", False)])
+@pytest.mark.parametrize(("receiver", "is_seen"), [("slack", True), ("slack:U024", False), ("slack:#nlp", False)])
 async def test_history_of_a_node_is_what_the_readers_may_see(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, receiver: str, *, is_seen: bool
 ) -> None:
-    """In the thread of operators all of it, in that of a job's owner what failed of the owner's jobs."""
+    """In the thread of operators all of it, in that of an owner or a team what failed of the owner's jobs."""
     call = ToolCall("node_history", {"node": "gpu-7"})
     answers = answer("", call), said("It did.", LINES[2])
     async with thread(tmp_path, monkeypatch, *answers, receiver=receiver) as (web, scripted):

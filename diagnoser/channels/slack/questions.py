@@ -26,7 +26,7 @@ from diagnoser.failure_agent.inquiry import Reply
 from diagnoser.model import Line, MessageKind, OutboxMessage
 from diagnoser.model.access import Viewer
 from diagnoser.model.alerts import AlertThread
-from diagnoser.model.errors import BadInput, ModelFailed, NotFound
+from diagnoser.model.errors import BadInput, DiagnoserError, ModelFailed, NotFound
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.web.api.diagnoses import find
 from diagnoser.web.api.feedback import find_lines
@@ -155,20 +155,26 @@ async def _asked_about(
 
 
 async def _subject(services: WebServices, thread: AlertThread) -> tuple[ScopedServices, DiagnosisRecord]:
-    """Readers of the owner's receiver are shown what the owner may see. Raises NotFound."""
+    """Where not only operators read, what the job's owner may see is shown. Raises NotFound."""
     whole = services.scopes.whole
     record = await find(whole.core.store, orjson.loads(thread.handle).get("diagnosis", ""))
+    if services.plans.commands.planner.alerts.is_operators(thread.receiver):
+        return whole, record
     job = await whole.core.store.jobs.find(record.attempt.job)
-    if job and services.plans.commands.planner.alerts.is_owners(thread.receiver, job.tenant):
-        return services.scopes.scoped_to(Viewer(tenant=job.tenant)), record
-    return whole, record
+    if job is None or not job.tenant:
+        raise NotFound("nobody knows whose job it is")
+    return services.scopes.scoped_to(Viewer(tenant=job.tenant)), record
 
 
 async def _answer(services: WebServices, message: _Message, scope: ScopedServices, record: DiagnosisRecord) -> None:
     """Sends what the model says, or what a search finds where there is no model or it fails."""
     base, redact = services.plans.commands.planner.base_url, scope.core.redact
-    findings = await _findings(services, scope, record, message.question, base)
-    index, _ = await log_of(scope.logs, record)
+    index = None
+    try:
+        findings = await _findings(services, scope, record, message.question, base)
+        index, _ = await log_of(scope.logs, record)
+    except DiagnoserError as error:
+        findings = _Findings(f"No answer: {error}", (), "The page of the diagnosis has the rest.")
     cited = []
     for line, name in cited_places(findings.lines, index):
         url = ""
@@ -189,8 +195,6 @@ async def _findings(
         reply = await services.inquiries.answer(scope.logs.context, record, question)
     except ModelFailed as error:
         return await _search(scope, record, question, base, f"No answer: {error}")
-    except NotFound as error:
-        return _Findings(f"No answer: {error}", (), "Its log is not stored any more.")
     return _Findings(reply.text, reply.lines, _looks(reply))
 
 

@@ -1,9 +1,10 @@
 """What holds for all tests: no network outside loopback, and no haste."""
 
+import fcntl
 import gc
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from structlog._config import BoundLoggerLazyProxy
 from xdist.remote import Producer  # type: ignore[import-untyped]
 from xdist.scheduler import LoadGroupScheduling  # type: ignore[import-untyped]
 
-from tests import reaper, tls
+from tests import reaper, statements, tls
 from tests.offline.sitecustomize import refused
 from tests.thorough import examples
 
@@ -31,6 +32,7 @@ for asks in (httpx.get, httpx.post, httpx.request, httpx.Client.__init__, httpx.
     asks.__kwdefaults__["timeout"] = httpx.Timeout(120.0)
 
 tls.share_contexts()
+statements.share()
 
 # The parser in C takes a tenth of the time: charts, compose files and tables of faults are read hundreds of times.
 if yaml.__with_libyaml__:
@@ -66,6 +68,16 @@ class FilesAndGroups(LoadGroupScheduling):  # type: ignore[misc]
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadGroupScheduling | None:
     """``--dist loadgroup`` deals files and groups."""
     return FilesAndGroups(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """One worker of a run after the other: the first compiles what is new, and the others load what it wrote."""
+    if not os.environ.get("PYTEST_XDIST_WORKER"):
+        return (yield)
+    with Path(__file__).open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return (yield)
 
 
 @pytest.hookimpl(trylast=True)

@@ -10,7 +10,7 @@ import httpx
 from diagnoser.app import running
 from diagnoser.config import settings
 from diagnoser.web.pages.rendering import templates
-from tests import shipped_rules, tls
+from tests import shipped_rules, statements, tls
 
 ADDRESS = "http://127.0.0.1:8321"
 
@@ -35,6 +35,7 @@ def _draw_all() -> None:
 
 shipped_rules.use()
 tls.share_contexts()
+statements.share()
 with TemporaryDirectory() as _folder:
     asyncio.run(_serve_once(Path(_folder)))
 _draw_all()

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,7 @@ pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("corpus"
 SCORER = CORPUS.parent / "tools" / "score.py"
 SIZE = 4 << 20 if THOROUGH else 1 << 18
 MEGABYTES = 100 if THOROUGH else 4
-READ = 8 << 20 if THOROUGH else 1 << 20
-"""Bytes of each healthy log: all of it, or the whole of two in three and the beginning of the others."""
+MEGABYTE = 1 << 20
 
 
 @pytest.fixture(scope="module")
@@ -99,12 +97,14 @@ FAILED_INSIDE = {"milabench_nvidia_output.log"}
 
 def test_healthy_logs_are_called_neither_failed_nor_slow(analyzer: LogAnalyzer) -> None:
     """Of all published logs of sound runs none is given a failure, and none of their ranks is called a straggler; where
-    no end is shown, nothing is claimed."""
+    no end is shown, nothing is claimed. Of those above 1 MB one in three is read, and all in thorough tests."""
     wrong, slow = {}, {}
-    for path in sorted((CORPUS / "normal").glob("*.log")):
+    paths = sorted((CORPUS / "normal").glob("*.log"))
+    for number, path in enumerate(paths):
+        if number % 3 and path.stat().st_size > MEGABYTE and not THOROUGH:
+            continue
         with path.open("rb") as log:
-            begun = log.read(READ) + log.readline()
-        evidence = analyzer.read(BytesIO(begun)).evidence
+            evidence = analyzer.read(log).evidence
         found = analyzer.diagnose_with_node_logs(evidence, Facts())
         if found.category not in ("none", "unknown") and path.name not in FAILED_INSIDE:
             wrong[path.name] = (found.type, found.decided_by)

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from html.parser import HTMLParser
-from itertools import product
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,12 +22,17 @@ from tests.e2e.browser import SHARES_BROWSER, browser
 from tests.e2e.site import ERRORS, PAGES, addresses, fill_site, page_routes
 from tests.e2e.test_pages import UNPLACED, served, watched
 from tests.serving import Web, serving
+from tests.thorough import THOROUGH
 
 PAGE_BYTES = 200_000
 HEIGHT = 900
-SCHEMES: Sequence[Literal["light", "dark"]] = ("light", "dark")
-WIDTHS, AXE_WIDTHS = (360, 390, 800, 1280, 1600), (1280, 390)
-"""Of the window: at which nothing may run out at the side, and at which axe-core looks."""
+Scheme = Literal["light", "dark"]
+WIDTHS = (360, 390, 800, 1280, 1600)
+"""Of the window, at which nothing may run out at the side."""
+SIGHTS: Sequence[tuple[Scheme, int]] = (("light", 1280), ("light", 390), ("dark", 1280))
+"""In which axe-core looks; in thorough runs also in the dark on a phone."""
+if THOROUGH:
+    SIGHTS = (*SIGHTS, ("dark", 390))
 STATIC = Path(web_package.__file__).parent / "static"
 SCRIPT_BYTES = 60_000
 CHARTS = frozenset({"uplot.js"})
@@ -62,12 +66,14 @@ def note(seen: list[T], one: T) -> None:
     seen.append(one)
 
 
-async def findings(page: Page) -> list[str]:
-    """What axe-core finds serious or critical, each with the part of the page."""
+async def findings(page: Page, scheme: Scheme) -> list[str]:
+    """What axe-core finds serious or critical, each with the part of the page. In the dark a page differs by its
+    colours alone."""
     assert _AXE is not None and _AXE.submodule_search_locations
     if not await page.evaluate("'axe' in window"):
         await page.evaluate((Path(_AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8"))
-    options = {"runOnly": {"type": "tag", "values": RULES}, "resultTypes": ["violations"]}
+    which = {"type": "tag", "values": RULES} if scheme == "light" else {"type": "rule", "values": ["color-contrast"]}
+    options = {"runOnly": which, "resultTypes": ["violations"]}
     result = await page.evaluate(f"axe.run(document, {json.dumps(options)})")
     return [
         f"{violation['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
@@ -183,10 +189,10 @@ async def test_every_page_is_accessible_and_as_wide_as_its_window(tmp_path: Path
 
         async def look(name: str) -> None:
             wide.extend([f"{name} at {width}" for width in WIDTHS if await is_wider(page, width)])
-            for scheme, width in product(SCHEMES, AXE_WIDTHS):
+            for scheme, width in SIGHTS:
                 await page.emulate_media(color_scheme=scheme)
                 await page.set_viewport_size({"width": width, "height": HEIGHT})
-                if faults := await findings(page):
+                if faults := await findings(page, scheme):
                     found[f"{name} in {scheme} at {width}"] = faults
 
         for path in (*paths, *ERRORS):

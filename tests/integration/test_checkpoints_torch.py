@@ -55,12 +55,11 @@ def test_the_example_trains_goes_on_and_saves_at_the_end(tmp_path: Path) -> None
     Flipped bits load without an error, and are never chosen."""
     example = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)[0]
     folder = tmp_path / "checkpoints"
-    for steps in (20, 40):
-        words, environment = command(tmp_path, example, folder, steps)
-        subprocess.run(words, env=environment, check=True, timeout=600)
+    words, environment = command(tmp_path, example, folder, 20)
+    subprocess.run(words, env=environment, check=True, timeout=600)
     found = find(str(folder))
-    assert [each.completion.about.step for each in found if each.completion] == [39, 29, 19, 9]
-    assert [verify(each.path).state for each in found] == 4 * [State.VERIFIED]
+    assert [each.completion.about.step for each in found if each.completion] == [19, 9]
+    assert [verify(each.path).state for each in found] == 2 * [State.VERIFIED]
 
     words, environment = command(tmp_path, example, folder, 1 << 30)
     last = None
@@ -79,6 +78,9 @@ def test_the_example_trains_goes_on_and_saves_at_the_end(tmp_path: Path) -> None
             last = saved
         else:  # the step that was finished last was one to be saved anyhow
             assert saved.completion.about.step % 10 == 9
+    gone_on = find(str(folder))
+    assert {each.path for each in found} < {each.path for each in gone_on}
+    assert [verify(each.path).state for each in gone_on] == len(gone_on) * [State.VERIFIED]
 
     shard = Path(last.path) / "__0_0.distcp"
     weights = bytearray(shard.read_bytes())

@@ -29,7 +29,7 @@ from tests.rule_files import ANALYZER
 from tests.thorough import THOROUGH
 
 pytestmark = [needs_corpus, pytest.mark.corpus, pytest.mark.xdist_group("ablation")]
-ONE_IN = 3 if THOROUGH else 6
+ONE_IN = 3 if THOROUGH else 9
 """Without rules nearly every case is asked about, six times in all stages: a fixed share of them is enough."""
 
 

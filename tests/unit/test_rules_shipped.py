@@ -14,6 +14,7 @@ from diagnoser.recovery.policy import PolicyCase
 from diagnoser.rules import schema
 from diagnoser.rules.schema import Match, Maturity, Role, Rule
 from tests.rule_files import ANALYZER
+from tests.thorough import THOROUGH
 
 ENGINE = ANALYZER.knowledge.engine
 RULES = ENGINE.ruleset.rules
@@ -62,7 +63,7 @@ def test_titles_tell_rules_apart() -> None:
     assert sorted({title for title in titles if titles.count(title) > 1}) == []
 
 
-@pytest.mark.parametrize("start", range(2))
+@pytest.mark.parametrize("start", range(len(PREFIXES) if THOROUGH else 1))
 def test_examples_hold_behind_every_prefix_of_a_launcher(start: int) -> None:
     """Each example wears one prefix; which one differs from example to example."""
     wrong = []

@@ -14,7 +14,7 @@ _compiled: LRUCache[Any, Any] = LRUCache(5_000)
 def share() -> None:
     """Engines share one cache, in which dialects of one kind are equal: all are made and configured alike."""
     for kind in (SQLiteDialect_aiosqlite, PGDialect_asyncpg):
-        kind.__eq__ = _is_of_one_kind  # type: ignore[assignment,method-assign]
+        kind.__eq__ = _is_of_one_kind  # type: ignore[method-assign]
         kind.__hash__ = _hash_of_kind  # type: ignore[assignment,method-assign]
     Engine._compiled_cache = property(lambda _: _compiled, _ignore)  # type: ignore[assignment]
 

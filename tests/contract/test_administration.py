@@ -11,10 +11,12 @@ from pathlib import Path
 
 import orjson
 import pytest
+from sqlalchemy import text
 from typer.testing import CliRunner, Result
 
 from diagnoser.adapters.sql import administration
 from diagnoser.adapters.sql.administration import check, restore
+from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.cli import cli
 from diagnoser.model import AttemptKey
@@ -158,12 +160,28 @@ async def test_without_the_programs_of_postgresql_it_says_what_to_install(
 
 
 def killed(url: str, arguments: list[str], is_time: Callable[[], bool]) -> None:
-    """The command in a process of its own, killed once ``is_time``, or ended by then."""
+    """The command in a process of its own, killed once ``is_time``, or ended by then, and gone from the database."""
     process = Preloaded(["db", *arguments], os.environ | {"DIAGNOSER_DATABASE_URL": url}, Path(os.devnull))
     while process.poll() is None and not is_time():
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)
     process.wait()
+    if url.startswith("postgresql"):
+        asyncio.run(until_nobody_is_connected(url))
+
+
+async def until_nobody_is_connected(url: str) -> None:
+    """A server finishes the statement of a client that is gone, and holds its locks for so long."""
+    others = text(
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    )
+    engine, connected = create_engine(url), 1
+    while connected:
+        async with engine.connect() as connection:
+            connected = (await connection.execute(others)).scalar_one()
+        await asyncio.sleep(0.02)
+    await engine.dispose()
 
 
 def after(seconds: float) -> Callable[[], bool]:

@@ -201,13 +201,13 @@ class Compression(TypedDict):
 AskReason = Literal[
     "unknown",
     "unsure",
+    "belied_end",
     "explanation",
     "heuristic",
     "generic_rule",
     "consequence",
     "guess",
     "close_rival",
-    "belied_end",
     "unsure_location",
 ]
 

@@ -212,7 +212,7 @@ async def no_identifiers(desk: Desk, page: Page) -> None:
 
 async def no_barrier(desk: Desk, page: Page) -> None:
     """axe-core finds nothing serious on what is open now."""
-    assert await findings(page) == []
+    assert await findings(page, "light") == []
 
 
 async def the_sentence_of_a_diagnosis(desk: Desk, page: Page) -> None:

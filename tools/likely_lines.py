@@ -27,6 +27,7 @@ from scipy.sparse import csr_matrix
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LogisticRegression
 
+from diagnoser.accuracy.scoring import Label
 from diagnoser.diagnosis import pipeline
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.likely_lines import FILE, LineRanker, LineWeightRows, features
@@ -44,8 +45,9 @@ FRAMEWORKS, LEAST_WEIGHT = 4, 0.1
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
 STRENGTH, ROUNDS = 1.0, 120
 """How freely the model of logs may trust a feature; the most rounds in which it is fitted."""
-LEAST = {"reported": 0.12, "stopped": 0.12, "unseen": 0.25, "denied": 0.95}
-"""Probability from which the likeliest line is named, by ``ShownEnd``."""
+LEAST = {"reported": 0.04, "stopped": 0.12, "unseen": 0.98, "denied": 0.95}
+"""Probability from which the likeliest line is named, by ``ShownEnd``. Where nothing shows that the run failed it is one
+that no published log of a healthy run reaches: such a log may be cut."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"
     "# Made by `python -m tools.likely_lines`; not to be edited.\n"
@@ -71,7 +73,7 @@ def main() -> None:
     if chosen.measure:
         sys.stdout.writelines(measured([*known, measure.SAMPLES], chosen.folders))
         return
-    cases = read([*known, measure.SAMPLES, *chosen.folders])
+    cases = [*read([*known, measure.SAMPLES, *chosen.folders]), *healthy()]
     text = yaml.safe_dump(fit(list(labelled(cases))), width=150)
     WEIGHTS.write_text(HEAD + text, "utf-8")
 
@@ -97,6 +99,16 @@ def read(folders: Sequence[Path]) -> list[Case]:
     """The labelled logs, each as a diagnosis reads it."""
     exits = accuracy_bars.load().knowledge.exits
     return [replace(case, evidence=pipeline.as_read(case.evidence, exits)) for case in read_cases(folders)]
+
+
+def healthy() -> Iterator[Case]:
+    """Published logs of healthy runs, in which no line shows a cause."""
+    knowledge = accuracy_bars.load()
+    for path in sorted((CORPUS / "normal").glob("*.log")):
+        with path.open("rb") as log:
+            evidence = pipeline.as_read(knowledge.read(log).evidence, knowledge.knowledge.exits)
+        label = Label(path.stem, "none", "completed", (), "", "none", origin={"framework": path.stem})
+        yield Case("normal", label, evidence)
 
 
 def labelled(cases: Sequence[Case]) -> Iterator[LabelledLine]:

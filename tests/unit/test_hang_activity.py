@@ -2,6 +2,8 @@
 
 import base64
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -172,14 +174,15 @@ def test_threads_are_at_work_where_those_of_the_other_ranks_are_not(
 
 @contextmanager
 def rank_process(code: str) -> Iterator[dict[int, Process]]:
-    """A process of rank 0 that runs this."""
-    with subprocess.Popen([sys.executable, "-c", f"print(flush=True)\n{code}"], stdout=subprocess.PIPE) as process:
+    """A process of rank 0 that runs this. It and its children end with the test."""
+    command = [sys.executable, "-c", f"print(flush=True)\n{code}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         try:
             yield {0: Process(process.pid, 0, int(stat_of(f"/proc/{process.pid}/stat")[19]), {})}
         finally:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 BUSY = "while True: pass"

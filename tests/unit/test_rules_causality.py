@@ -166,10 +166,10 @@ def test_a_job_that_was_requeued_and_completed_stays_preempted() -> None:
     assert why(story, 10) is RejectionReason.EARLIER_ATTEMPT
 
 
-def test_a_cancelled_step_after_completion_was_cancelled() -> None:
-    """The job said that it was done, hung, and was cancelled."""
-    told = decide(one(100, T.COMPLETED), one(300, T.CANCELLED, Role.SYMPTOM))
-    assert told.root is not None and told.root.type is T.CANCELLED
+def test_an_order_to_end_after_the_work_was_done_ends_no_work() -> None:
+    """A run that is done ends its own servers and workers."""
+    story = decide(one(100, T.COMPLETED), one(300, T.CANCELLED, Role.SYMPTOM))
+    assert story.root is not None and story.root.type is T.COMPLETED
 
 
 def test_a_weak_end_does_not_clear_the_failure_beside_it() -> None:

@@ -46,8 +46,8 @@ FRAMEWORKS, LEAST_WEIGHT = 4, 0.1
 STRENGTH, ROUNDS = 1.0, 120
 """How freely the model of logs may trust a feature; the most rounds in which it is fitted."""
 LEAST = {"reported": 0.04, "stopped": 0.12, "unseen": 0.98, "denied": 0.95}
-"""Probability from which the likeliest line is named, by ``ShownEnd``. Where nothing shows that the run failed it is one
-that no published log of a healthy run reaches: such a log may be cut."""
+"""Probability from which the likeliest line is named, by ``ShownEnd``. Where nothing shows that the run failed, no
+published log of a healthy run reaches it: such a log may be cut."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"
     "# Made by `python -m tools.likely_lines`; not to be edited.\n"

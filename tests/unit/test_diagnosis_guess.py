@@ -61,7 +61,7 @@ def test_a_log_that_just_stops_gets_no_guess(end: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("complaint", "decided_by"),
     [
-        ("0: fit_hs: cannot write the model", LIKELY_LINE),
+        ("0: fit_hs: could not write model.bin: not a directory", LIKELY_LINE),
         ("0: fit_hs: wrote the model", "heuristic:clean_end"),
     ],
 )

@@ -164,7 +164,7 @@ def test_unknown_is_stated_with_no_more_than_the_floor(analyzer: LogAnalyzer) ->
     """However often such a verdict was right, "unknown" names nothing that could be right."""
     calibration = analyzer.knowledge.calibration.model_copy(update={"floor": 0.15, "default": 0.9, "kinds": {}})
     sure = replace(analyzer, knowledge=replace(analyzer.knowledge, calibration=calibration))
-    found = diagnose(sure, "one line that no rule knows\n")
+    found = diagnose(sure, "one line of a log\n")
     assert (found.type, found.confidence) == (T.UNKNOWN, 0.15)
 
 

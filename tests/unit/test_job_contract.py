@@ -108,7 +108,8 @@ def test_a_job_that_a_plan_submits_keeps_its_contract_and_is_recognised() -> Non
 
 
 def test_the_agent_reads_the_contract_in_the_annotation_of_a_workload() -> None:
-    annotated = {"annotations": {"diagnoser.io/contract": '{"cadence": "10m"}'}}
+    """Without what no database stores."""
+    annotated = {"annotations": {"diagnoser.io/contract": '{\n"cadence": "10m"\x00}\n'}}
     assert _labels(annotated) == {"contract": '{"cadence": "10m"}'}
 
 

@@ -323,6 +323,8 @@ def _labels(meta: Mapping[str, Any]) -> dict[str, str]:
             labels[name.rpartition("/")[2]] = value
     if not labels["partition"]:
         del labels["partition"]
-    if contract := fields.text(fields.section(meta, "annotations"), names.CONTRACT):
+    written = fields.text(fields.section(meta, "annotations"), names.CONTRACT)[: 2 * job_contract.LENGTH]
+    # An annotation may hold a NUL, which databases refuse; line breaks mean nothing in JSON.
+    if contract := "".join(filter(str.isprintable, written)):
         labels[job_contract.LABEL] = contract[: job_contract.LENGTH + 1]
     return labels

@@ -64,6 +64,7 @@ def is_copy(job: JobRecord, spec: PlanSpec) -> bool:
 
 
 def comment_of_copy(spec: PlanSpec, job: JobRecord) -> str:
+    """Make the comment of a job that is submitted for the plan: the mark, and the contract of the job it replaces."""
     contract = job.labels.get(job_contract.LABEL)
     if not contract:
         return mark(spec)

@@ -116,8 +116,7 @@ def test_the_rank_that_sleeps_is_named_by_the_stacks(cluster: Cluster, tmp_path:
         root, nodes = hung(lab, path)["root_cause"], lab.get(path)["nodes"]
         assert (root["rank"], root["node"] in nodes, root["source"]) == (ASLEEP, True, "stack_dump")
         assert cluster.state(job)[0] == "RUNNING"
-        steps = cluster.run("scontrol", "show", "step", job)
-        assert "diagnoser" not in steps, "the collector has ended"
+        until(lambda: "diagnoser" not in cluster.run("scontrol", "show", "step", job), "the collector has ended")
 
 
 def test_dumps_of_a_job_are_read_from_the_operator_s_folder_only(cluster: Cluster, tmp_path: Path) -> None:

@@ -90,9 +90,10 @@ def create_engine(url: str) -> AsyncEngine:
         engine = create_async_engine(target, async_creator=lambda: OneVisitConnection(connect))
         _configure_engine(engine.sync_engine)
         return engine
-    return create_async_engine(
-        target, pool_pre_ping=True, pool_size=10, connect_args={"timeout": BUSY_SECONDS, "command_timeout": 60.0}
-    )
+    connect_args = {"timeout": BUSY_SECONDS, "command_timeout": 60.0}
+    engine = create_async_engine(target, pool_pre_ping=True, pool_size=10, connect_args=connect_args)
+    event.listen(engine.sync_engine, "connect", _configure_postgresql)
+    return engine
 
 
 def parsed_url(url: str) -> URL:
@@ -113,6 +114,14 @@ def parsed_url(url: str) -> URL:
 def _configure_engine(engine: Engine) -> None:
     event.listen(engine, "connect", _configure_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
+
+
+def _configure_postgresql(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+    """Without compiled queries: ours read few rows, and compiling one takes longer than running it."""
+    cursor = connection.cursor()
+    cursor.execute("SET jit = off")
+    cursor.close()
+    connection.commit()  # the rollback of a connection that comes back to the pool would undo it
 
 
 def _configure_sqlite(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:

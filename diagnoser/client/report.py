@@ -172,7 +172,7 @@ def _symptoms(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _advice(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
     advice = _part(diagnosis, "recovery")
-    yield "action", "{} ({})".format(str(advice.get("action")).replace("_", " "), advice.get("reason"))
+    yield "action", "{} ({})".format(advice.get("action"), advice.get("reason")).replace("_", " ")
     yield "what to do", _text(diagnosis, "mitigation")
 
 

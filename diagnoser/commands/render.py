@@ -20,6 +20,7 @@ from diagnoser.model import (
     cited_place,
 )
 from diagnoser.model.taxonomy import Category
+from diagnoser.wording.words import action_words, lower_first, reason
 
 OnBytes = Callable[[int], None]
 COLOURS = {
@@ -82,7 +83,7 @@ def _rows(verdict: Diagnosis) -> Iterator[tuple[str, str]]:
         yield "symptom", f"{cited_place(symptom.source, symptom.line)}: {symptom.text[:160]}"
     if len(verdict.symptoms) > 3:
         yield "", f"and {len(verdict.symptoms) - 3} more"
-    yield "action", f"{verdict.recovery.action} ({verdict.recovery.reason})"
+    yield "action", f"{action_words(verdict.recovery.action)} ({lower_first(reason(verdict.recovery.reason))})"
     yield "what to do", verdict.mitigation
     for note in verdict.notes:
         yield "note", note

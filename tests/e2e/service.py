@@ -112,6 +112,20 @@ def service(folder: Path, **settings: str) -> Iterator[Service]:
             found.client.close()
 
 
+def plans_to(hook: Receiver) -> dict[str, str]:
+    """Settings: plans go to a receiver of this machine."""
+    return {
+        "DIAGNOSER_WEBHOOK_URL": hook.url,
+        "DIAGNOSER_WEBHOOK_SECRET": SECRET,
+        "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
+    }
+
+
+def acting(hook: Receiver, chat: Receiver) -> dict[str, str]:
+    """Settings: plans go to one receiver without approval, alerts to another."""
+    return plans_to(hook) | {"DIAGNOSER_SLACK_URL": chat.url, "DIAGNOSER_RECOVERY_MODE": "act"}
+
+
 def alive(pid: int) -> bool:
     """Whether a process exists and is no zombie."""
     try:

@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx
 
-from tests.e2e.service import SECRET, diagnosis_of, node_fault, receiver, service, until, verified
+from tests.e2e.service import acting, diagnosis_of, node_fault, receiver, service, until, verified
 
 COUNT = 18
 SWITCH = "switch:leaf-07"
@@ -42,20 +42,12 @@ def test_eighteen_failures_under_one_switch(tmp_path: Path) -> None:
     """The second failure makes the incident of the switch and the check of it; all others join it, and wait for a
     person."""
     nodes = [f"gpu-{number:03}" for number in range(COUNT)]
-    with receiver() as hook, receiver() as chat:
-        settings = {
-            "DIAGNOSER_WEBHOOK_URL": hook.url,
-            "DIAGNOSER_WEBHOOK_SECRET": SECRET,
-            "DIAGNOSER_SLACK_URL": chat.url,
-            "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
-            "DIAGNOSER_RECOVERY_MODE": "act",
-        }
-        with service(tmp_path, **settings) as running:
-            client = running.start()
-            place_nodes(client, nodes)
-            plans = [fails(client, node)["plan"] for node in nodes]
-            messages = until(lambda: settled(client), "all messages are sent or withheld")
-            (incident,) = client.get("/api/v1/incidents").json()["items"]
+    with receiver() as hook, receiver() as chat, service(tmp_path, **acting(hook, chat)) as running:
+        client = running.start()
+        place_nodes(client, nodes)
+        plans = [fails(client, node)["plan"] for node in nodes]
+        messages = until(lambda: settled(client), "all messages are sent or withheld")
+        (incident,) = client.get("/api/v1/incidents").json()["items"]
 
     assert (incident["place"], incident["failures"], incident["jobs"]) == (SWITCH, COUNT, COUNT)
     assert sorted(incident["nodes"]) == nodes

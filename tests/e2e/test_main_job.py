@@ -12,8 +12,10 @@ from tests.e2e.service import (
     DEMO_LOG,
     SECRET,
     Service,
+    acting,
     diagnosis_of,
     node_fault,
+    plans_to,
     receiver,
     send,
     service,
@@ -39,27 +41,19 @@ def end(client: httpx.Client, job: str = "j") -> None:
 def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
     """Batches, the node's own log, exit event, diagnosis, a webhook that survives two refusals and verifies, an alert,
     and the page."""
-    with receiver(refuse=2) as hook, receiver() as chat:
-        settings = {
-            "DIAGNOSER_WEBHOOK_URL": hook.url,
-            "DIAGNOSER_WEBHOOK_SECRET": SECRET,
-            "DIAGNOSER_SLACK_URL": chat.url,
-            "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
-            "DIAGNOSER_RECOVERY_MODE": "act",
-        }
-        with service(tmp_path, **settings) as running:
-            client = running.start()
-            client.post("/api/v1/jobs", json=REGISTRATION).raise_for_status()
-            for start in range(0, len(LINES), 50):
-                send(client, LINES, start, start + 50)
-            node_fault(client, "gpu-017")
-            end(client)
-            found = diagnosis_of(client, lines=len(LINES))
-            plan = until(lambda: verified(hook)[2:], "the recovery webhook")[0]
-            (alert,) = until(lambda: chat.requests, "the alert")
-            page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
-            listed = client.get("/diagnoses").raise_for_status().text
-            assert running.stop() == 0
+    with receiver(refuse=2) as hook, receiver() as chat, service(tmp_path, **acting(hook, chat)) as running:
+        client = running.start()
+        client.post("/api/v1/jobs", json=REGISTRATION).raise_for_status()
+        for start in range(0, len(LINES), 50):
+            send(client, LINES, start, start + 50)
+        node_fault(client, "gpu-017")
+        end(client)
+        found = diagnosis_of(client, lines=len(LINES))
+        plan = until(lambda: verified(hook)[2:], "the recovery webhook")[0]
+        (alert,) = until(lambda: chat.requests, "the alert")
+        page = client.get(f"/diagnoses/{found['id']}").raise_for_status().text
+        listed = client.get("/diagnoses").raise_for_status().text
+        assert running.stop() == 0
 
     assert (found["type"], found["root_cause"]["rank"], found["root_cause"]["node"]) == ("ecc_error", 5, "gpu-017")
     assert "uncorrectable ECC error" in LINES[found["root_cause"]["line"] - 1].decode()
@@ -77,12 +71,7 @@ def test_a_failed_run_is_diagnosed_told_and_shown(tmp_path: Path) -> None:
 def test_observe_is_the_default(tmp_path: Path) -> None:
     """Without a mode that allows it the plan is stored and shown, and nothing is sent."""
     with receiver() as hook:
-        settings = {
-            "DIAGNOSER_WEBHOOK_URL": hook.url,
-            "DIAGNOSER_WEBHOOK_SECRET": SECRET,
-            "DIAGNOSER_ALLOW_PRIVATE_TARGETS": "true",
-        }
-        with service(tmp_path, **settings) as running:
+        with service(tmp_path, **plans_to(hook)) as running:
             client = running.start()
             send(client, LINES, 0, len(LINES))
             end(client)

@@ -1,6 +1,7 @@
 """`report`: what failures cost and what was done about them without a person, as Markdown or JSON."""
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,8 +9,10 @@ import typer
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.redaction import load_redactor
-from diagnoser.impact.markdown import report_markdown
+from diagnoser.config.settings import Settings
+from diagnoser.impact.markdown import report_markdown, trace_markdown
 from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
+from diagnoser.impact.trace import TraceReport, build_trace_report
 from diagnoser.model.credentials import seconds
 from diagnoser.model.record_json import RecordJson
 
@@ -17,10 +20,17 @@ from diagnoser.model.record_json import RecordJson
 def report(
     week: Annotated[bool, typer.Option("--week", help="Of the last seven days.")] = False,
     within: Annotated[str, typer.Option(help="Of the last span, such as 24h or 90d.")] = "30d",
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="Of a CSV with the columns of AcmeTrace, and of nothing else.", exists=True, dir_okay=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Report what failures cost, and how many were closed without a person."""
     settings, now = site(), time.time()
+    if trace:
+        _report_trace(trace, settings, as_json=as_json)
+        return
     since = now - seconds("7d" if week else within)
     outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")
     made = build_report(outcomes, since, now, is_sample=len(outcomes) == ATTEMPTS)
@@ -29,3 +39,12 @@ def report(
         return
     link = f"{settings.base_url}/impact"
     out.file.write(report_markdown(made, link, load_redactor(settings)))
+
+
+def _report_trace(path: Path, settings: Settings, *, as_json: bool) -> None:
+    with path.open(encoding="utf-8", errors="replace", newline="") as lines:
+        made = build_trace_report(lines)
+    if as_json:
+        print_json(RecordJson(TraceReport).plain(made))
+        return
+    out.file.write(trace_markdown(made, load_redactor(settings)))

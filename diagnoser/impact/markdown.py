@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from diagnoser.impact.closing import CLOSING_WORDS, Closing
 from diagnoser.impact.report import ClosedShare, Cost, FailureRate, ImpactReport, Spread
+from diagnoser.impact.trace import TraceGroup, TraceReport
 from diagnoser.impact.training_time import LongJob
 from diagnoser.redaction.redact import Redact
 from diagnoser.wording.phrases import plural
@@ -32,14 +33,35 @@ def report_markdown(report: ImpactReport, link: str, redact: Redact) -> str:
         parts += _section(title, _COST, map(_cost_row, costs))
     parts += _section("Mean time to failure by job size", _RATE, map(_rate_row, report.rates))
     parts += _section("Long jobs, the lowest ETTR first", _LONG, map(_long_row, report.long_jobs))
-    return "\n\n".join(_shown(part, redact) for part in parts if part) + "\n"
+    return _document(parts, redact)
+
+
+def trace_markdown(trace: TraceReport, redact: Redact) -> str:
+    """redact: hides secrets in names."""
+    parts = [
+        "# Failures of a job trace",
+        "\n".join(f"- {fact}" for fact in _trace_facts(trace)),
+        *_section("By state", _GROUP, map(_group_row, trace.by_state)),
+        *_section("By type of job", _GROUP, map(_group_row, trace.by_type)),
+        *_section("By job size (GPUs)", _GROUP, map(_group_row, trace.by_size)),
+        *_section("By user, the most GPU hours of failed jobs first", _GROUP, map(_group_row, trace.by_user)),
+        *_section("Mean time to failure of any cause, by job size", _RATE, map(_rate_row, trace.rates)),
+        "## What a trace cannot say",
+        "\n".join(f"- {figures}: {reason}" for figures, reason in trace.left_out.items()),
+    ]
+    return _document(parts, redact)
 
 
 _Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 _SHARE = ("", "closed", "without a person", "share")
 _COST = ("", "failures", "GPU hours", "of unknown size")
+_GROUP = ("", "jobs", "failed", "GPU hours", "of failed jobs", "median wait", "nine in ten waited at most")
 _RATE = ("GPUs", "hours of jobs", "failures", "MTTF (h)", "95 % bounds (h)")
 _LONG = ("job", "GPUs", "hours", "ETTR", "goodput", "failures")
+
+
+def _document(parts: Iterable["str | _Table"], redact: Redact) -> str:
+    return "\n\n".join(_shown(part, redact) for part in parts if part) + "\n"
 
 
 def _section(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str | _Table]:
@@ -80,6 +102,19 @@ def _facts(report: ImpactReport) -> Iterator[str]:
     yield f"from the failure to the next launch: {_spread(report.to_relaunch)}"
 
 
+def _trace_facts(trace: TraceReport) -> Iterator[str]:
+    total = trace.total
+    if trace.since is not None and trace.until is not None:
+        yield f"{stamp(trace.since)} to {stamp(trace.until)}"
+    yield f"{plural(total.jobs, 'job')} with GPUs, {trace.cpu_jobs} without, which are not counted below"
+    if trace.unreadable:
+        yield f"{plural(trace.unreadable, 'row')} could not be read"
+    yield f"{total.failed} failed ({percent(total.failed / total.jobs)})"
+    yield f"{total.gpu_hours:,.1f} GPU hours, {total.failed_gpu_hours:,.1f} of them in jobs that failed"
+    yield f"ran: {_spread(trace.run)}"
+    yield f"waited: {_spread(total.queue)}"
+
+
 def _costs(report: ImpactReport) -> Iterator[tuple[str, Sequence[Cost]]]:
     yield "GPU hours lost by category", report.cost_by_category
     yield "GPU hours lost by type", report.cost_by_type
@@ -113,6 +148,14 @@ def _cost_row(cost: Cost) -> Sequence[str]:
     if cost.cluster:
         name = f"{name} ({cost.cluster})"
     return name, str(cost.failures), f"{cost.gpu_hours:,.1f}", str(cost.without_gpus)
+
+
+def _group_row(group: TraceGroup) -> Sequence[str]:
+    median, longest = "not known", "not known"
+    if group.queue.median is not None and group.queue.p90 is not None:
+        median, longest = lasting(group.queue.median), lasting(group.queue.p90)
+    hours, failed_hours = f"{group.gpu_hours:,.1f}", f"{group.failed_gpu_hours:,.1f}"
+    return group.name, str(group.jobs), str(group.failed), hours, failed_hours, median, longest
 
 
 def _rate_row(rate: FailureRate) -> Sequence[str]:

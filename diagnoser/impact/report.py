@@ -1,6 +1,7 @@
 """The report of impact: what failures of a window of time cost, how they were dealt with, and how often they come."""
 
 import math
+from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +21,9 @@ ATTEMPTS, SHOWN_ATTEMPTS = 200_000, 50_000
 """Attempts that the command counts, and those that a page does, which others wait beside: the ones that began last."""
 MOST_COSTLY, LISTED = 5, 20
 """Nodes, jobs and incidents that are named, and users and long jobs that are listed."""
-_SIZES = (1, 8, 64, 512, 4096)
+_MOST_GPUS = (1, 8, 64, 512, 4096)
 """Most GPUs of a job of each size; larger ones are the last size."""
+SIZES = ("1", "2-8", "9-64", "65-512", "513-4096", "4097+")
 UNKNOWN_SIZE = "unknown"
 
 
@@ -157,9 +159,9 @@ def build_report(
         costly_nodes=_costs(failures, lambda outcome: (outcome.cluster, outcome.node))[:MOST_COSTLY],
         costly_jobs=_costs(failures, lambda outcome: ("", outcome.attempt.job))[:MOST_COSTLY],
         costly_incidents=_costs(failures, lambda outcome: ("", outcome.incident), _incident_label)[:MOST_COSTLY],
-        to_verdict=_spread(run.diagnosed - run.failed for run in runs),
-        to_plan=_spread(plan.created - run.failed for plan, run in plans if plan),
-        to_relaunch=_spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
+        to_verdict=spread(run.diagnosed - run.failed for run in runs),
+        to_plan=spread(plan.created - run.failed for plan, run in plans if plan),
+        to_relaunch=spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
         is_sample=is_sample,
@@ -222,7 +224,7 @@ def _costs(failures: Iterable[_Failure], key: _Key, label: Callable[[AttemptOutc
     return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
 
 
-def _spread(seconds: Iterable[float]) -> Spread:
+def spread(seconds: Iterable[float]) -> Spread:
     """A clock that is ahead makes no negative time."""
     ordered = sorted(max(0.0, value) for value in seconds)
     if not ordered:
@@ -234,12 +236,7 @@ def size_of(gpus: int | None) -> str:
     """Name the size of a job: ``9-64`` GPUs."""
     if not gpus:
         return UNKNOWN_SIZE
-    least = 1
-    for most in _SIZES:
-        if gpus <= most:
-            return str(most) if least == most else f"{least}-{most}"
-        least = most + 1
-    return f"{least}+"
+    return SIZES[bisect_left(_MOST_GPUS, gpus)]
 
 
 def _rates(times: Iterable[RunTime], since: float) -> list[FailureRate]:
@@ -251,11 +248,10 @@ def _rates(times: Iterable[RunTime], since: float) -> list[FailureRate]:
         failure = time.outcome.failure
         if failure and failure.diagnosed >= since and time.outcome.category is Category.INFRASTRUCTURE:
             failures[size] += 1
-    sizes = [*dict.fromkeys(map(size_of, (*_SIZES, _SIZES[-1] + 1))), UNKNOWN_SIZE]
-    return [_rate(size, hours[size], failures[size]) for size in sizes if size in hours]
+    return [failure_rate(size, hours[size], failures[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in hours]
 
 
-def _rate(size: str, hours: float, failures: int) -> FailureRate:
+def failure_rate(size: str, hours: float, failures: int) -> FailureRate:
     low, high = poisson.mean_bounds(failures)
     if not failures:
         return FailureRate(size, hours, 0, None, hours / high, None)

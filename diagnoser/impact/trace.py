@@ -47,8 +47,9 @@ class TraceGroup:
 class TraceReport:
     """since, until: the first submission and the last end; None where no job says it. run: seconds that jobs ran.
 
-    cpu_jobs: jobs without GPUs, which are counted nowhere else. unreadable: rows that are left out. rates: by size, with
-    failures of any cause. left_out: what the report of a service has and a trace cannot say, with the reason.
+    cpu_jobs: jobs without GPUs, which are counted nowhere else. unreadable: rows that are left out.
+    rates: by size, with failures of any cause.
+    left_out: what the report of a service has and a trace cannot say, with the reason.
     """
 
     since: float | None
@@ -66,7 +67,7 @@ class TraceReport:
 
 
 class _Job(NamedTuple):
-    """A row. submitted, ended: None where the trace leaves them out, as for a job that never started. queue: likewise."""
+    """A row. submitted, ended, queue: None where the trace leaves them out, as for a job that never started."""
 
     user: str
     type: str
@@ -155,6 +156,11 @@ def _build(rows: Iterator[list[str]]) -> TraceReport:
             failure_rate(size, sizes[size].run_seconds / HOUR, sizes[size].failed) for size in SIZES if size in sizes
         ],
     )
+
+
+def _rates(sizes: Mapping[str, _Tally]) -> list[FailureRate]:
+    ran = [size for size in SIZES if size in sizes]
+    return [failure_rate(size, sizes[size].run_seconds / HOUR, sizes[size].failed) for size in ran]
 
 
 def _columns(header: Sequence[str]) -> Sequence[int]:

@@ -13,24 +13,8 @@ from diagnoser.impact.trace import TraceReport, build_trace_report
 from diagnoser.model.errors import BadInput
 from diagnoser.redaction.redact import redact
 
-SEREN = """\
-job_id,user,node_num,gpu_num,cpu_num,type,state,submit_time,start_time,end_time,duration,queue,gpu_time
-1,u1,8,64,960,Pretrain,FAILED,2023-03-01 08:00:00+08:00,2023-03-01 08:10:00+08:00,2023-03-01 10:10:00+08:00,7200,600,460800.0
-2,u1,8,64,960,Pretrain,NODE_FAIL,2023-03-01 12:00:00+08:00,2023-03-01 12:00:30+08:00,2023-03-01 13:00:30+08:00,3600,30,230400.0
-3,u1,8,64,960,Pretrain,CANCELLED,2023-03-01 14:00:00+08:00,2023-03-01 14:00:30+08:00,2023-03-01 18:00:30+08:00,14400,30,
-4,u2,1,1,16,Evaluation,COMPLETED,2023-03-01 08:00:00+08:00,2023-03-01 08:00:01+08:00,2023-03-01 08:30:01+08:00,1800,1,1800.0
-5,u2,1,1,16,Evaluation,FAILED,2023-03-01 08:00:00+08:00,2023-03-01 08:00:02+08:00,2023-03-01 08:02:02+08:00,120,2,120.0
-6,u3,1,8,128,Other,TIMEOUT,2023-03-01T01:00:00,2023-03-01 01:00:00+00:00,2023-03-01 02:00:00+00:00,3600,0,28800.0
-7,u3,1,8,128,Other,CANCELLED,2023-03-01 09:00:00+08:00,,,,,
-8,u4,1,0,16,Other,FAILED,2023-02-01 09:00:00+08:00,2023-02-01 09:00:00+08:00,2023-02-01 09:00:00+08:00,10,0,0.0
-9,u4,1,many,16,Other,FAILED,2023-02-01 09:00:00+08:00,2023-02-01 09:00:00+08:00,2023-02-01 09:00:00+08:00,10,0,0.0
-10,u4,1,8,16,Other,FAILED,2023-02-01 09:00:00+08:00,2023-02-01 09:00:00+08:00,2023-02-01 09:00:00+08:00,-10,nan,0.0
-11,u4
-"""
-KALOS = """\
-job_id,user,node_num,gpu_num,cpu_num,mem_per_pod_GB,shared_mem_per_pod,type,state,submit_time,start_time,end_time,fail_time,stop_time,duration,queue,gpu_time
-dlc1,uf7,8,64,960,1000,100.0,Other,FAILED,2023-05-17 11:00:00+00:00,2023-05-17 11:00:10+00:00,2023-05-17 11:00:20+00:00,2023-05-17 11:00:20+00:00,,20,10.0,1280.0
-"""
+TRACES = Path(__file__).resolve().parents[1] / "job_traces"
+SEREN, KALOS = (TRACES / "seren.csv").read_text(), (TRACES / "kalos.csv").read_text()
 
 
 @pytest.fixture(scope="module")

@@ -88,6 +88,7 @@ from diagnoser.web.server import create, create_health
 from diagnoser.worker.alerts import AlertSender, AnswerSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
+from diagnoser.worker.idle_gpus import IdleGpuWatch
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -392,6 +393,7 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
         replayer.run(),
         BlindSpotWatch(store.vitals, VitalsReader(store.vitals, clock), deciding.planner, clock, wakes.outbox).run(),
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
+        IdleGpuWatch(store, deciding.planner, clock, wakes.outbox).run(),
     ]
     if deciding.log_agent:
         loops.append(deciding.log_agent.run())

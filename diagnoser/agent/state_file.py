@@ -69,13 +69,14 @@ class JobCheckpoint:
 class AgentState:
     """time: of the last look that told everything, in seconds since the epoch. nodes: by name. jobs, logs: by keys that
     the scheduler's own part chooses. returned: node that this agent gives back -> who asked for it,
-    until that is reported."""
+    until that is reported. waits: why jobs wait, or did, by the keys of jobs."""
 
     time: float = 0.0
     jobs: dict[str, JobCheckpoint] = field(default_factory=dict)
     nodes: dict[str, NodeStatus] = field(default_factory=dict)
     logs: dict[str, LogOffset] = field(default_factory=dict)
     returned: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)
     version: int = VERSION
 
 

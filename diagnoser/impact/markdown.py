@@ -1,6 +1,7 @@
 """The report of impact as Markdown, for mail, a chat or an issue. Names were written by jobs and users."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 
 from diagnoser.impact.closing import CLOSING_WORDS, Closing
 from diagnoser.impact.report import ClosedShare, Cost, FailureRate, ImpactReport, Spread
@@ -32,6 +33,7 @@ def report_markdown(report: ImpactReport, link: str, redact: Redact) -> str:
     for title, costs in _costs(report):
         parts += _section(title, _COST, map(_cost_row, costs))
     parts += _section("Mean time to failure by job size", _RATE, map(_rate_row, report.rates))
+    parts += _section("Wait in the queue by job size", _QUEUE, starmap(_queue_row, report.queue_by_size.items()))
     parts += _section("Long jobs, the lowest ETTR first", _LONG, map(_long_row, report.long_jobs))
     return _document(parts, redact)
 
@@ -57,6 +59,7 @@ _SHARE = ("", "closed", "without a person", "share")
 _COST = ("", "failures", "GPU hours", "of unknown size")
 _GROUP = ("", "jobs", "failed", "GPU hours", "of failed jobs", "median wait", "nine in ten waited at most")
 _RATE = ("GPUs", "hours of jobs", "failures", "MTTF (h)", "95 % bounds (h)")
+_QUEUE = ("GPUs", "launches", "median wait", "nine in ten waited at most")
 _LONG = ("job", "GPUs", "hours", "ETTR", "goodput", "failures")
 
 
@@ -97,6 +100,8 @@ def _facts(report: ImpactReport) -> Iterator[str]:
         yield f"{plural(recovery.without_gpus, 'failure')} of jobs that do not say their GPUs"
     if recovery.saved_hours is not None and report.manual is not None:
         yield f"{recovery.saved_hours:,.1f} GPU hours saved against {lasting(report.manual)} for a launch by people"
+    yield f"{plural(report.relaunches, 'launch')} of jobs that had been launched before"
+    yield f"waited in the queue: {_spread(report.queue)}"
     yield f"from the failure to the verdict: {_spread(report.to_verdict)}"
     yield f"from the failure to the plan: {_spread(report.to_plan)}"
     yield f"from the failure to the next launch: {_spread(report.to_relaunch)}"
@@ -151,11 +156,19 @@ def _cost_row(cost: Cost) -> Sequence[str]:
 
 
 def _group_row(group: TraceGroup) -> Sequence[str]:
-    median, longest = "not known", "not known"
-    if group.queue.median is not None and group.queue.p90 is not None:
-        median, longest = lasting(group.queue.median), lasting(group.queue.p90)
     hours, failed_hours = f"{group.gpu_hours:,.1f}", f"{group.failed_gpu_hours:,.1f}"
-    return group.name, str(group.jobs), str(group.failed), hours, failed_hours, median, longest
+    return group.name, str(group.jobs), str(group.failed), hours, failed_hours, *_waits(group.queue)
+
+
+def _queue_row(size: str, queue: Spread) -> Sequence[str]:
+    return size, str(queue.count), *_waits(queue)
+
+
+def _waits(queue: Spread) -> tuple[str, str]:
+    """The median and the longest wait of nine in ten."""
+    if queue.median is None or queue.p90 is None:
+        return "not known", "not known"
+    return lasting(queue.median), lasting(queue.p90)
 
 
 def _rate_row(rate: FailureRate) -> Sequence[str]:

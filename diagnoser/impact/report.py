@@ -85,7 +85,8 @@ class ImpactReport:
     """Times are seconds since the epoch, durations seconds, costs GPU hours.
 
     closings: how each failure ended. manual: median seconds that people took to launch a job again, which what was
-    saved is measured against; None where too few are known. is_sample: there were more attempts than are counted.
+    saved is measured against; None where too few are known. queue: seconds that launches waited, as the scheduler says.
+    relaunches: launches of jobs that had been launched before. is_sample: there were more attempts than are counted.
     """
 
     since: float
@@ -110,6 +111,9 @@ class ImpactReport:
     to_relaunch: Spread
     rates: Sequence[FailureRate]
     long_jobs: Sequence[LongJob]
+    queue: Spread
+    queue_by_size: Mapping[str, Spread]
+    relaunches: int
     is_sample: bool = False
 
 
@@ -140,6 +144,7 @@ def build_report(
     runs = [failure.run for failure in failures]
     times = run_times(ordered, since, now)
     weeks = _grouped(failures, lambda failure: week_of(failure.run.diagnosed))
+    launched = [outcome for outcome in ordered if outcome.opened >= since]
     plans = [(failure.outcome.plan, failure.run) for failure in failures]
     return ImpactReport(
         since=since,
@@ -164,6 +169,9 @@ def build_report(
         to_relaunch=spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
+        queue=_queue(launched),
+        queue_by_size=_queues(launched),
+        relaunches=sum(outcome.attempt.number > 1 for outcome in launched),
         is_sample=is_sample,
     )
 
@@ -230,6 +238,19 @@ def spread(seconds: Iterable[float]) -> Spread:
     if not ordered:
         return Spread(0)
     return Spread(len(ordered), median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1])
+
+
+def _queue(launched: Iterable[AttemptOutcome]) -> Spread:
+    return spread(outcome.waited for outcome in launched if outcome.waited is not None)
+
+
+def _queues(launched: Iterable[AttemptOutcome]) -> dict[str, Spread]:
+    """By size of the job, the smallest first; sizes of which no wait is known are left out."""
+    by_size = defaultdict[str, list[AttemptOutcome]](list)
+    for outcome in launched:
+        if outcome.waited is not None:
+            by_size[size_of(outcome.gpus)].append(outcome)
+    return {size: _queue(by_size[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
 
 
 def size_of(gpus: int | None) -> str:

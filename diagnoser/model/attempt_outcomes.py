@@ -31,7 +31,8 @@ class AttemptOutcome:
     cluster: where it ran, as its verdict has it; a job may move. user: whom the scheduler knows the job to belong to.
     gpus: None where the job does not say. until: its end, else its last line. saved: when its newest durable checkpoint
     was saved, None where it reported none. failure, category, type, plan: None where it did not fail.
-    incident, node: of the incident that the failure belongs to, "" for none.
+    incident, node: of the incident that the failure belongs to, "" for none. waited: seconds in the queue, None where
+    no scheduler says it.
     """
 
     attempt: AttemptKey
@@ -47,3 +48,4 @@ class AttemptOutcome:
     plan: PlanOutcome | None = None
     incident: str = ""
     node: str = ""
+    waited: float | None = None

@@ -33,11 +33,12 @@ class CheckpointPhase(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something the launcher, the scheduler or the job itself reports about an attempt. ``code`` and ``signal`` only
-    with EXIT; ``step``, ``path`` and the last five only with CHECKPOINT.
+    with EXIT; ``step``, ``path`` and the fields from ``phase`` to ``just_in_time`` only with CHECKPOINT; ``submitted``
+    and ``time_limit`` only with STARTED, whose ``reason`` is why the launch waited.
 
     phase: None where the job names none, which means that the checkpoint is saved. blocked_ms: for how long training
     stood still for it. finite: whether loss and weights were when it was saved. just_in_time: saved because the job was
-    about to end.
+    about to end. submitted: when the launch was put into the queue. time_limit: seconds that it may run.
     """
 
     kind: EventKind
@@ -55,6 +56,15 @@ class Event:
     bytes: int | None = None
     finite: bool | None = None
     just_in_time: bool = False
+    submitted: float | None = None
+    time_limit: float | None = None
+
+    @property
+    def waited(self) -> float | None:
+        """Seconds in the queue, of a start whose scheduler says when the launch was submitted."""
+        if self.submitted is None:
+            return None
+        return max(0.0, self.time - self.submitted)
 
     @property
     def is_clean_end(self) -> bool:

@@ -13,6 +13,7 @@ class MetricEventKind(StrEnum):
     CRAWLING = "crawling"  # steps take several times as long as before, and go on so
     STRAGGLER = "straggler"  # the same, and one rank holds up the others
     SPIKE = "spike"  # the loss left its band and came back
+    IDLE = "idle"  # no metric: GPUs are held, and nothing is printed
     BAD_CONTRACT = "bad_contract"  # no metric: what the job file says to us does not count
 
 

@@ -48,6 +48,29 @@ def test_pods_that_run_are_registered_and_started_once() -> None:
     assert diff(view(ONE, TWO), after) == (after, [])
 
 
+def test_a_start_tells_how_long_the_launch_waited() -> None:
+    """The first one since its workload was made, a later one since its pods were; with the limit of its time."""
+    work = replace(WORK, created=40.0, time_limit=7200)
+    after, told = diff(view(ONE, TWO, work=work), NEW)
+    assert told[1][0].body == {
+        "kind": "started",
+        "attempt": 1,
+        "time": 101.0,
+        "submitted": 40.0,
+        "time_limit": 7200,
+    }
+    again = replace(ONE, uid="p3", created=210.0, started=230.0)
+    failed = diff(view(DEAD, KILLED, work=work), after)[0]
+    told = diff(view(DEAD, KILLED, again, work=work), failed)[1]
+    assert told[-1][0].body == {
+        "kind": "started",
+        "attempt": 2,
+        "time": 230.0,
+        "submitted": 210.0,
+        "time_limit": 7200,
+    }
+
+
 def test_a_pod_that_only_waits_is_no_launch() -> None:
     """Nothing has run: there is nothing to tell."""
     assert diff(view(replace(ONE, started=0.0)), NEW)[1] == []

@@ -189,6 +189,20 @@ def test_a_warning_about_a_node_becomes_a_line_of_its_log() -> None:
     assert list(cache.notes) == [("n1", "node n1: SystemOOM: System OOM encountered")]
 
 
+def test_why_a_pod_waits_is_remembered() -> None:
+    """As the scheduler told it last, until the pod is gone; what others tell of the pod is no reason."""
+    cache = InformerCache()
+    cache.put_pod(pod(shown({"running": {"startedAt": START}})))
+    about = {"kind": "Pod", "uid": "p1", "name": "llama-0"}
+    message = "0/5 nodes are available: 5 Insufficient nvidia.com/gpu."
+    cache.put_event({"metadata": {}, "involvedObject": about, "reason": "FailedScheduling", "message": message})
+    cache.put_event({"metadata": {}, "involvedObject": about, "reason": "BackOff", "message": "NODE_FAIL"})
+    [waited] = cache.by_workload()["job", "train", "llama"]
+    assert waited.wait_reason == f"FailedScheduling: {message}"
+    cache.drop_pod({"metadata": {"uid": "p1"}})
+    assert cache.waits == {}
+
+
 def test_pods_of_a_ray_cluster_belong_to_the_job_that_made_it() -> None:
     """The RayJob names its cluster."""
     cache = InformerCache()

@@ -40,6 +40,25 @@ def test_a_job_that_runs_is_registered_and_started_once() -> None:
     assert diff(RUNS, after)[1] == []
 
 
+def test_a_start_tells_how_long_the_launch_waited_and_why() -> None:
+    """Slurm forgets the reason when the job starts; a launch that is requeued waits anew."""
+    pending = replace(RUNS, state="PENDING", nodes=(), started=0.0, submitted=40.0, wait_reason="Resources", minutes=60)
+    waits = changes.wait_reasons({"7": pending}, {"8": "Priority"})
+    assert waits == {"7": "Resources"}
+    running = replace(pending, state="RUNNING", nodes=("n1", "n2"), started=100.0, wait_reason="")
+    waits = changes.wait_reasons({"7": running}, waits)
+    [_, start] = diff(replace(running, wait_reason=waits["7"]))[1]
+    assert start.body == {
+        "kind": "started",
+        "attempt": 1,
+        "time": 100.0,
+        "submitted": 40.0,
+        "reason": "Resources",
+        "time_limit": 3600,
+    }
+    assert changes.wait_reasons({"7": replace(running, state="FAILED")}, waits) == {}
+
+
 @pytest.mark.parametrize(
     "chosen",
     [

@@ -65,6 +65,14 @@ def test_a_newer_squeue_is_read() -> None:
     assert (found.code, found.signal, found.held, found.minutes) == (3, 9, True, 0)
 
 
+def test_a_queue_is_read() -> None:
+    """When the launch was submitted, and why it waits: no reason is one in words."""
+    found = job(OLD | {"job_state": "PENDING", "submit_time": 1700000000, "state_reason": "QOSMaxGRESPerUser"})
+    assert (found.submitted, found.wait_reason) == (1700000000.0, "QOSMaxGRESPerUser")
+    found = job(NEW | {"submit_time": {"set": True, "infinite": False, "number": 1700000000}, "state_reason": "None"})
+    assert (found.submitted, found.wait_reason) == (1700000000.0, "")
+
+
 def test_a_name_cannot_pass_for_another_field() -> None:
     """A user chooses the job's name; what stands in it stays in it."""
     found = job(OLD | {"name": 'x StdOut=/etc/shadow", "standard_output": "/etc/shadow'})

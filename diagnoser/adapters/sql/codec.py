@@ -49,7 +49,10 @@ breaker_of, feedback_of = _BREAKER.load, _FEEDBACK.load
 
 CHECKPOINT = "checkpoint-"
 """How the identity of a checkpoint event begins. Versions without phases stored them like any other event."""
-_OF_CHECKPOINTS = {"phase": None, "blocked_ms": None, "bytes": None, "finite": None, "just_in_time": False}
+_ADDED = {
+    **dict.fromkeys(("phase", "blocked_ms", "bytes", "finite", "submitted", "time_limit")),
+    "just_in_time": False,
+}
 """Fields that later versions added, with what they are where nothing is known."""
 SEARCHED = 16_384
 """Characters of a diagnosis that the text filter looks at."""
@@ -66,15 +69,20 @@ def event_row(key: AttemptKey, event: Event) -> dict[str, Any]:
     So are the starts that one kind of sender reports: an agent that had no answer reports again, maybe with another
     time, for a time ahead of this clock becomes that of the arrival.
     """
-    unset = {name for name, default in _OF_CHECKPOINTS.items() if getattr(event, name) is default}
+    unset = {name for name, default in _ADDED.items() if getattr(event, name) is default}
     body = _EVENT.dump(event, unset)  # what other events do not have is no part of their identity
     digest = _digest(body)
     if event.kind is EventKind.STARTED:
-        digest = _digest(f"{event.kind} {event.provenance}")
+        digest = start_digest(event.provenance)
     if event.kind is EventKind.CHECKPOINT:
         told = "\0".join((event.phase or "", "" if event.step is None else str(event.step), event.path))
         digest = CHECKPOINT + hashlib.sha256(told.encode("utf-8", "replace")).hexdigest()
     return {"job": key.job, "attempt": key.number, "digest": digest, "time": event.time, "body": body}
+
+
+def start_digest(provenance: Provenance) -> str:
+    """The identity of the start of an attempt, as one kind of sender reports it."""
+    return _digest(f"{EventKind.STARTED} {provenance}")
 
 
 def attempt_of(row: RowMapping, events: tuple[Event, ...], nodes: tuple[str, ...]) -> Attempt:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, Select, and_, func, or_, select
 
+from diagnoser.adapters.sql.codec import event_of, start_digest
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.jobs import OF_CHECKPOINT
 from diagnoser.adapters.sql.tables import (
@@ -30,6 +31,7 @@ from diagnoser.model import (
     PlanOutcome,
     PlanState,
     ProofKind,
+    Provenance,
 )
 from diagnoser.model.queries import FAILURES
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
@@ -42,6 +44,7 @@ _IS_VOUCHED = f'"kind":"{ProofKind.PERSON.value}"'
 results of node checks, takes a hundred times as long."""
 _MODES, _STATES = {str(mode): mode for mode in Mode}, {str(state): state for state in PlanState}
 _CATEGORIES, _TYPES = {str(known): known for known in Category}, {str(known): known for known in FailureType}
+_START = start_digest(Provenance.SCHEDULER)
 _NOT_DURABLE = (CheckpointPhase.STAGED.value, CheckpointPhase.BAD.value)
 
 
@@ -58,6 +61,8 @@ class ImpactRepository(Repository):
         of_verdict = and_(verdict.job == row.job, verdict.attempt == row.number, verdict.current)
         saved = select(func.max(events.c.time)).where(events.c.job == row.job, events.c.attempt == row.number)
         durable = saved.where(OF_CHECKPOINT, PHASE.not_in(_NOT_DURABLE)).correlate(attempts)
+        start = events.alias("start")
+        of_start = and_(start.c.job == row.job, start.c.attempt == row.number, start.c.digest == _START)
         ran = or_(row.opened >= since, row.ended >= since, and_(row.ended.is_(None), row.last_line >= since))
         in_incident = and_(incident_attempts.c.job == row.job, incident_attempts.c.attempt == row.number)
         newest = select(row.job, row.number).outerjoin(diagnoses, of_verdict)
@@ -70,6 +75,7 @@ class ImpactRepository(Repository):
                 jobs.c.tenant.label("user"),
                 self._db.json_text(jobs.c.body, "labels", "gpus").label("gpus"),
                 durable.scalar_subquery().label("saved"),
+                start.c.body.label("start"),
                 *verdict["outcome", "category", "type", "cluster"],
                 verdict.created.label("diagnosed"),
                 plan.state.label("plan_state"),
@@ -84,6 +90,7 @@ class ImpactRepository(Repository):
             .select_from(chosen)
             .join(attempts, and_(row.job == chosen.c.job, row.number == chosen.c.number))
             .join(jobs, jobs.c.id == row.job)
+            .outerjoin(start, of_start)
             .outerjoin(diagnoses, of_verdict)
             .outerjoin(plans, plan.key == verdict.plan)
             .outerjoin(incident_attempts, in_incident)
@@ -104,8 +111,9 @@ def _outcomes(rows: Sequence[Row[Any]]) -> list[AttemptOutcome]:
 def _outcome(row: Row[Any], following: Row[Any] | None) -> AttemptOutcome:
     key, gpus = AttemptKey(row.job, row.number), gpus_of(row.gpus)
     until, cluster = row.ended or row.last_line or row.opened, row.cluster or row.cluster_of_job
+    waited = event_of(row.start).waited if row.start else None
     if row.outcome not in _FAILURES:
-        return AttemptOutcome(key, row.opened, until, cluster, row.user, gpus, row.saved)
+        return AttemptOutcome(key, row.opened, until, cluster, row.user, gpus, row.saved, waited=waited)
     plan = None
     if row.plan_state:
         mode, state = _MODES[row.mode], _STATES[row.plan_state]
@@ -124,6 +132,7 @@ def _outcome(row: Row[Any], following: Row[Any] | None) -> AttemptOutcome:
         plan,
         row.incident or "",
         row.node or "",
+        waited,
     )
 
 

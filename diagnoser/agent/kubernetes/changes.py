@@ -62,7 +62,7 @@ def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCh
                 return checkpoint, changes
             checkpoint = after
         runs = tuple(run for run in all_runs if run.key not in checkpoint.past)
-        checkpoint = _joined(view.workload, runs, checkpoint, cluster, changes)
+        checkpoint = _joined(view, runs, checkpoint, cluster, changes)
         end = _end(view, view.workload, runs, checkpoint)
         if end is None:
             return checkpoint, changes
@@ -104,9 +104,10 @@ def _next_launch(runs: Collection[ContainerRun], known: JobCheckpoint) -> JobChe
 
 
 def _joined(
-    work: Workload, runs: Collection[ContainerRun], known: JobCheckpoint, cluster: str, changes: Changes
+    view: WorkloadView, runs: Collection[ContainerRun], known: JobCheckpoint, cluster: str, changes: Changes
 ) -> JobCheckpoint:
     """The launch with the runs that belong to it: all that were there before its first failure."""
+    assert view.workload is not None, "the caller has looked"
     members = _members(runs, known)
     keys = {*known.members, *(run.key for run in members)}
     after = replace(known, members=tuple(sorted(keys)))
@@ -117,15 +118,30 @@ def _joined(
     after = replace(after, nodes=nodes or known.nodes, started=True)
     if known.started and set(nodes) <= set(known.nodes):
         return after
-    changes.append((_registration(work, known, members, nodes, cluster), replace(after, started=known.started)))
+    changes.append(
+        (_registration(view.workload, known, members, nodes, cluster), replace(after, started=known.started))
+    )
     if not known.started:
-        changes.append((_start(started, known.attempt), after))
+        changes.append((_start(view, view.workload, started, known), after))
     return after
 
 
-def _start(started: Collection[ContainerRun], attempt: int) -> LifecycleEvent:
-    body: Body = {"kind": "started", "attempt": attempt, "time": min(run.started for run in started)}
-    return LifecycleEvent(attempt, body)
+def _start(
+    view: WorkloadView, work: Workload, started: Collection[ContainerRun], known: JobCheckpoint
+) -> LifecycleEvent:
+    """started: runs of the launch that have started."""
+    body: Body = {"kind": "started", "attempt": known.attempt, "time": min(run.started for run in started)}
+    submitted = work.created
+    if known.past:  # the workload has launched before
+        submitted = min(run.created for run in started)
+    if submitted:
+        body["submitted"] = submitted
+    if work.time_limit:
+        body["time_limit"] = work.time_limit
+    waits = [pod.wait_reason for pod in view.pods if pod.wait_reason]
+    if waits:
+        body["reason"] = waits[-1]
+    return LifecycleEvent(known.attempt, body)
 
 
 def _members(runs: Collection[ContainerRun], known: JobCheckpoint) -> list[ContainerRun]:

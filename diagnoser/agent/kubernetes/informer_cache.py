@@ -13,6 +13,8 @@ from diagnoser.agent.nodes import NodeRecord
 GONE_KEPT = 5_000
 """Deleted pods that are kept until their end has been told; more than these are forgotten, oldest first."""
 NOTES_KEPT = 1_000
+NOT_SCHEDULED = "FailedScheduling"
+"""Reason of events by which the scheduler tells why no node takes a pod."""
 TAKEN_AWAY = frozenset({"Preempted", "Evicted", "TaintManagerEviction"})
 """Reasons of events by which older clusters tell why a pod was deleted."""
 
@@ -22,8 +24,8 @@ class InformerCache:
     """pods, gone: by uid; gone: deleted pods. works: by key. changed: set by every change. since: older events are no
     news, in seconds since the epoch.
 
-    reasons: by uid of the pod, why the cluster took it away. notes: (node, line) that the cluster wrote about a node,
-    not sent yet.
+    reasons, waits: by uid of the pod, why the cluster took it away, and why no node took it at first.
+    notes: (node, line) that the cluster wrote about a node, not sent yet.
     """
 
     since: float = 0.0
@@ -32,6 +34,7 @@ class InformerCache:
     works: dict[Key, Workload] = field(default_factory=dict)
     gone: dict[str, PodRecord] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
+    waits: dict[str, str] = field(default_factory=dict)
     notes: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=NOTES_KEPT))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -62,6 +65,7 @@ class InformerCache:
             self.put_pod(item)
         uid = item["metadata"]["uid"]
         pod = self.pods.pop(uid, None)
+        self.waits.pop(uid, None)
         if pod is None:
             return
         why = self.reasons.pop(uid, "Deleted") if not self._lost(pod.node) else "NodeLost"
@@ -70,7 +74,7 @@ class InformerCache:
         self.changed.set()
 
     def put_event(self, item: Object) -> None:
-        """Keep an event that tells why a pod goes, or something bad about a node."""
+        """Keep an event that tells why a pod waits or goes, or something bad about a node."""
         if _time_of(item) < self.since:
             return
         about, reason = fields.section(item, "involvedObject"), fields.text(item, "reason")
@@ -81,6 +85,10 @@ class InformerCache:
         elif reason in TAKEN_AWAY:
             self.reasons[fields.text(about, "uid")] = reason
             _bound(self.reasons)
+        elif about.get("kind") == "Pod" and reason == NOT_SCHEDULED:
+            text = " ".join(fields.text(item, "message").split())
+            self.waits[fields.text(about, "uid")] = f"{reason}: {text}"[: parsing.TEXT_LENGTH]
+            _bound(self.waits)
 
     def put_workload(self, kind: WorkloadKind, item: Object) -> None:
         work = parsing.workload(kind, item)
@@ -108,6 +116,8 @@ class InformerCache:
         for pod in (*self.gone.values(), *self.pods.values()):
             if self._lost(pod.node):
                 pod = replace(pod, lost=True)
+            if reason := self.waits.get(pod.uid):
+                pod = replace(pod, wait_reason=reason)
             by_key.setdefault(owners.get(pod.owner, pod.owner), []).append(pod)
         return by_key
 

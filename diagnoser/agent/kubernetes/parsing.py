@@ -18,6 +18,8 @@ LABEL_LENGTH = 200
 QUEUE = "kueue.x-k8s.io/queue-name"
 _OWNERS = {kind.name: kind.word for kind in KINDS.values()}
 _RAY_CLUSTER = "raycluster"
+LONGEST_LIMIT = 10 * 366 * 86_400
+"""Seconds: a longer limit, which its owner may write, says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class ContainerRun:
 @dataclass(frozen=True, slots=True)
 class PodRecord:
     """owner: key of the workload. leaving: it is being deleted. gone: it is no more. lost: its node is not ready, and
-    will not end it."""
+    will not end it. wait_reason: why no node took it at first."""
 
     uid: str
     namespace: str
@@ -83,6 +85,7 @@ class PodRecord:
     leaving: bool = False
     gone: bool = False
     lost: bool = False
+    wait_reason: str = ""
 
     @property
     def over(self) -> bool:
@@ -108,7 +111,8 @@ class PodRecord:
 class Workload:
     """attempt: as an annotation of ours says, 0 without one. end: (done or failed, why). ended: when, 0.0 not known.
 
-    chosen: to be looked after. cluster: the RayCluster that a RayJob made.
+    chosen: to be looked after. cluster: the RayCluster that a RayJob made. time_limit: seconds that its
+    pods may run, 0 for no limit.
     """
 
     word: str
@@ -121,6 +125,8 @@ class Workload:
     labels: Mapping[str, str] = field(default_factory=dict)
     chosen: bool = True
     cluster: str = ""
+    created: float = 0.0
+    time_limit: int = 0
 
     @property
     def key(self) -> Key:
@@ -190,7 +196,15 @@ def workload(kind: WorkloadKind, manifest: Mapping[str, Any]) -> Workload:
         labels=_labels(meta),
         chosen=_chosen(kind, manifest, marks),
         cluster=fields.text(status, "rayClusterName"),
+        created=seconds(meta.get("creationTimestamp")),
+        time_limit=_time_limit(fields.section(manifest, "spec")),
     )
+
+
+def _time_limit(spec: Mapping[str, Any]) -> int:
+    of_job = fields.number(spec, "activeDeadlineSeconds")
+    limit = of_job or fields.number(fields.section(spec, "runPolicy"), "activeDeadlineSeconds")
+    return min(limit, LONGEST_LIMIT)
 
 
 def seconds(text: Any) -> float:

@@ -42,8 +42,7 @@ def diff(
     if not checkpoint.started and job.has_begun:
         changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
-        body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
-        changes.append((LifecycleEvent(job.attempt, body), checkpoint))
+        changes.append((_start(job), checkpoint))
     if job.finished and checkpoint.is_open:
         checkpoint = replace(checkpoint, ended=True)
         changes.append((_end(job, nodes), checkpoint))
@@ -53,6 +52,33 @@ def diff(
 def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
     """A job that the controller has forgotten. accounted: what the accounting says of its end."""
     return replace(accounted, restarts=known.attempt - 1, nodes=known.nodes, output=known.output, uid=known.uid)
+
+
+def wait_reasons(jobs: Mapping[str, JobRecord], before: Mapping[str, str]) -> dict[str, str]:
+    """Why each job waits, or last waited for its present launch: Slurm forgets that when the job starts.
+
+    before: the same of the last look.
+    """
+    reasons = {}
+    for key, job in jobs.items():
+        if job.state == "PENDING":
+            reason = job.wait_reason or before.get(key, "")
+        else:
+            reason = "" if job.finished else before.get(key, "")
+        if reason:
+            reasons[key] = reason
+    return reasons
+
+
+def _start(job: JobRecord) -> LifecycleEvent:
+    body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
+    if 0 < job.submitted <= job.started:
+        body["submitted"] = job.submitted
+    if job.wait_reason:
+        body["reason"] = job.wait_reason
+    if job.minutes:
+        body["time_limit"] = job.minutes * 60
+    return LifecycleEvent(job.attempt, body)
 
 
 def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:

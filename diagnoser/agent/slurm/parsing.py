@@ -18,6 +18,7 @@ from diagnoser.model.errors import BadInput
 
 NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 NODES_LIMIT = 100_000
+REASON_LENGTH = 200
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
 REQUEUEING = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 GONE = "GONE"
@@ -35,7 +36,8 @@ class JobRecord:
     """One job. restarts: launches after the first one. output: path of the batch script's standard output.
 
     pattern: the same, as the user wrote it. code, signal: how the batch script ended. gpus_per_node: 0 when not known.
-    minutes: time limit, 0 for none.
+    minutes: time limit, 0 for none. submitted: when this launch was put into the queue.
+    wait_reason: why it waits there, in Slurm's word; "" while it does not.
     """
 
     number: int
@@ -63,6 +65,8 @@ class JobRecord:
     gres: str = ""
     batch: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
+    submitted: float = 0.0
+    wait_reason: str = ""
 
     @property
     def attempt(self) -> int:
@@ -253,6 +257,8 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
         gres=_text(row, "tres_per_node"),
         batch=bool(row.get("batch_flag", True)),
         labels=_labels(row),
+        submitted=float(_number(row.get("submit_time"))),
+        wait_reason=_wait_reason(row),
     )
 
 
@@ -260,6 +266,11 @@ def _labels(row: Mapping[str, Any]) -> dict[str, str]:
     labels = {name: _text(row, name)[:200] for name in ("partition", "account", "qos")}
     labels[job_contract.LABEL] = _contract(_text(row, "comment"))
     return {name: value for name, value in labels.items() if value}
+
+
+def _wait_reason(row: Mapping[str, Any]) -> str:
+    reason = _text(row, "state_reason")[:REASON_LENGTH]
+    return "" if reason == "None" else reason
 
 
 def _contract(comment: str) -> str:

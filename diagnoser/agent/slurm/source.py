@@ -59,7 +59,11 @@ class SlurmSource:
         now = self.now()
         listed, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
         by_key = {str(number): job for number, job in listed.items()}
-        jobs = {key: job for key, job in by_key.items() if changes.concerns(job, key in state.jobs, state.time)}
+        state.waits = changes.wait_reasons(by_key, state.waits)
+        jobs = {}
+        for key, job in by_key.items():
+            if changes.concerns(job, key in state.jobs, state.time):
+                jobs[key] = replace(job, wait_reason=state.waits.get(key, ""))
         for key, checkpoint in state.jobs.items():
             if key in by_key:
                 continue

@@ -27,7 +27,18 @@ from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilte
 from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
-from diagnoser.web.api.params import IS_NUMBER, LARGEST, JobId, JobPath, Node, TimeField, first_page, moment, sort_field
+from diagnoser.web.api.params import (
+    IS_NUMBER,
+    LARGEST,
+    JobId,
+    JobPath,
+    Node,
+    TimeField,
+    first_page,
+    moment,
+    optional_seconds,
+    sort_field,
+)
 from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, RunPage, RunShape
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
@@ -101,6 +112,10 @@ class NewEvent(StrictSchema):
     finite: bool | None = Field(None, description="Whether loss and weights were finite when it was saved")
     just_in_time: bool | None = Field(None, description="Whether it was saved because the job was about to end")
     why: Long | None = Field(None, description="Why the checkpoint is bad")
+    submitted: TimeField | None = Field(None, description="When the launch was put into the queue; with started")
+    time_limit: Annotated[float, Field(ge=0, le=1e12, allow_inf_nan=False), IS_NUMBER] | None = Field(
+        None, description="Seconds that the launch may run; with started"
+    )
 
     @model_validator(mode="after")
     def _ends_belong_to_exit(self) -> "NewEvent":
@@ -117,11 +132,19 @@ class NewEvent(StrictSchema):
             raise ValueError("a phase needs the step and the path of its checkpoint")
         return self
 
+    @model_validator(mode="after")
+    def _queue_belongs_to_starts(self) -> "NewEvent":
+        is_told = self.submitted is not None or self.time_limit is not None
+        if is_told and self.kind is not EventKind.STARTED:
+            raise ValueError("submitted and time_limit go with kind 'started' only")
+        return self
+
     def event(self, now: float, provenance: Provenance) -> Event:
         """A time in the future becomes now: an end in the future would delay the diagnosis. What is said of a
         checkpoint is the job's word, whoever sends it: it proves nothing about a node."""
-        fields = self.model_dump(exclude={"attempt", "time", "node", "why", "just_in_time"})
+        fields = self.model_dump(exclude={"attempt", "time", "node", "why", "just_in_time", "submitted"})
         fields |= {"reason": self.why or self.reason, "just_in_time": bool(self.just_in_time)}
+        fields["submitted"] = optional_seconds(self.submitted)
         if self.kind is EventKind.CHECKPOINT:
             provenance = Provenance.JOB
         return Event(time=moment(self.time, now), node=self.node or "", provenance=provenance, **fields)

@@ -299,7 +299,7 @@ class IncidentPage(Answer):
 
 class EventShape(Answer):
     """An event that the launcher, the scheduler or the job reported. ``phase`` and what follows it: of a checkpoint;
-    ``reason`` then says why it is bad."""
+    ``reason`` then says why it is bad. Of a start, ``reason`` says why the launch waited since ``submitted``."""
 
     kind: EventKind
     time: Moment
@@ -315,6 +315,8 @@ class EventShape(Answer):
     bytes: int | None
     finite: bool | None
     just_in_time: bool
+    submitted: MomentIfSet
+    time_limit: float | None
 
 
 class AttemptShape(Answer):

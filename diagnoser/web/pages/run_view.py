@@ -30,7 +30,7 @@ TABLE_STEPS = 12
 @dataclass(frozen=True, slots=True)
 class RunView:
     """status: None once the launch has ended. steps: the newest ones, the newest first. activity: which ranks print, in
-    words. is_reading: the log is large, and is being read."""
+    words. is_reading: the log is large, and is being read. first_step: when its line came in, None where none has."""
 
     attempt: Attempt
     status: RunStatus | None
@@ -38,6 +38,7 @@ class RunView:
     activity: str
     axis: TimeAxis | None
     is_reading: bool
+    first_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,12 @@ async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunVie
     if status and status.step is None and steps:  # the newest lines of all ranks hold none
         names = ("stage", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second")
         status = replace(status, **fields_of(steps[0], names))
-    return RunView(attempt, status, steps, activity, axis, is_reading)
+    return RunView(attempt, status, steps, activity, axis, is_reading, _first_step(index))
+
+
+def _first_step(index: LogIndex) -> float | None:
+    times = [point.received or point.time for point in points_of(index) if point.step is not None]
+    return min(filter(None, times), default=None)
 
 
 async def index_of(logs: Logs, key: AttemptKey) -> LogIndex | None:

@@ -1,0 +1,85 @@
+"""Tells the owner of a job that it holds GPUs and does nothing with them: no step and no other line for an hour.
+
+Each replica looks; the key of a message is the same wherever it is made, so that it is stored and sent once.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+import structlog
+
+from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.model import Job, MetricEvent, MetricEventKind, Progress
+from diagnoser.model.errors import Unavailable
+from diagnoser.model.job_contract import contract_of
+from diagnoser.model.queries import AttemptState, AttemptSummary
+from diagnoser.planning.planner import DecisionPlanner
+from diagnoser.ports import Clock, WakeSignal
+from diagnoser.recovery.downtime import gpus_of
+from diagnoser.wording.phrases import plural
+from diagnoser.wording.words import lasting
+
+PERIOD = 60.0
+IDLE_SECONDS = 3600.0
+"""Without a line. A job may ask for more in its contract."""
+FRESH_SECONDS = 3600.0
+"""For how long an idle job is news: longer than the service is away at an upgrade, and shorter than its messages are
+kept."""
+LOOKED_AT = 1_000
+"""Silent attempts, those that printed last."""
+_NOWHERE = Progress(0, -1, 0.0)
+"""Stands for the step of what is about none."""
+
+
+@dataclass(frozen=True)
+class IdleGpuWatch:
+    """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
+
+    store: SqlStore
+    planner: DecisionPlanner
+    clock: Clock
+    outbox: WakeSignal
+
+    async def run(self) -> None:
+        """Until it is cancelled. Waits while the database is down."""
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                await self.step()
+            except Unavailable as error:
+                structlog.get_logger().warning("idle_gpus_not_checked", error=str(error))
+
+    async def step(self) -> None:
+        """Raises Unavailable."""
+        now = self.clock()
+        async for attempt, job, event in self._idle(now):
+            for message in self.planner.alert_metric(job, attempt.key.number, event, now):
+                await self.store.outbox.add(message)
+                self.outbox.notify()
+
+    async def _idle(self, now: float) -> AsyncIterator[tuple[AttemptSummary, Job, MetricEvent]]:
+        """Attempts that fell idle lately. A hang has a verdict, which was told."""
+        silent = await self.store.attempts.page(AttemptState.SILENT, now - IDLE_SECONDS, "", LOOKED_AT)
+        for attempt in silent:
+            if attempt.diagnosis:
+                continue
+            job = await self.store.jobs.find(attempt.key.job)
+            if job is None or not job.registered:  # nobody would tell that it has ended
+                continue
+            gpus, idle = gpus_of(job.labels.get("gpus")), now - attempt.heard
+            if gpus and 0 <= idle - _allowed(job) < FRESH_SECONDS:
+                yield attempt, job, MetricEvent(MetricEventKind.IDLE, _NOWHERE, _why(gpus, idle, attempt))
+
+
+def _allowed(job: Job) -> float:
+    """Seconds without a line that are no news."""
+    contract = contract_of(job)
+    return max(IDLE_SECONDS, contract.first_step_within or 0.0, contract.cadence or 0.0)
+
+
+def _why(gpus: int, idle: float, attempt: AttemptSummary) -> str:
+    since = "since its last line"
+    if not attempt.last_line:
+        since = "since it began"
+    return f"holds {plural(gpus, 'GPU')}, and has made no step and printed nothing for {lasting(idle)}, {since}"

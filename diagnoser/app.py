@@ -91,6 +91,7 @@ from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.idle_gpus import IdleGpuWatch
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.metric_watch import MetricWatch
+from diagnoser.worker.node_metrics import NodeMetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.retention import Retention
 from diagnoser.worker.score_alerts import ScoreWatch
@@ -105,6 +106,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
+PROMETHEUS_SECONDS = 5.0
+"""For one answer."""
 EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
 BASELINE_DAYS = 30
@@ -137,7 +140,7 @@ class Shared:
 def load_shared(settings: Settings) -> Shared:
     """Load the rules and the client of webhooks. Raises RuleFaults, BadInput."""
     client = None
-    if settings.webhook_url or alerting.receiver_names(settings):
+    if settings.webhook_url or settings.prometheus_url or alerting.receiver_names(settings):
         from diagnoser.adapters.http import create_client  # with its certificates, it loads for a while
 
         client = create_client()
@@ -297,7 +300,7 @@ async def _open_reading(settings: Settings, shared: Shared, world: World) -> Rea
         raw_bytes=RAW_BYTES if world.archive is None else sys.maxsize,
         trace=world.trace,
     )
-    context = DiagnosisContext(store, logs, world.clock, BASELINE_DAYS)
+    context = DiagnosisContext(store, logs, world.clock, BASELINE_DAYS, bool(settings.prometheus_url))
     return Reading(registry, filters, logs, mapping, unplaced, ingest, context)
 
 
@@ -395,11 +398,24 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
         IdleGpuWatch(store, deciding.planner, clock, wakes.outbox).run(),
     ]
+    if settings.prometheus_url and shared.client:
+        loops.append(_node_metrics(settings, shared, world, shared.client))
     if deciding.log_agent:
         loops.append(deciding.log_agent.run())
     if is_watched:
         loops.append(_watch(store, wakes.attempts))
     return loops
+
+
+def _node_metrics(
+    settings: Settings, shared: Shared, world: World, client: "httpx.AsyncClient"
+) -> Coroutine[None, None, None]:
+    from diagnoser.adapters.prometheus import Prometheus
+
+    token = settings.prometheus_token.get_secret_value()
+    prometheus = Prometheus(settings.prometheus_url, token, client, PROMETHEUS_SECONDS)
+    table = shared.analyzer.knowledge.node_metrics
+    return NodeMetricWatch(world.store, prometheus.series, table, world.clock, world.wakes.attempts).run()
 
 
 def _worker(settings: Settings, shared: Shared, service: Service, poll: float, watch: MetricWatch) -> Worker:

@@ -21,6 +21,7 @@ from diagnoser.rules import (
     keyword_classifier,
     likely_lines,
     node_faults,
+    node_metrics,
     schema,
     xid,
 )
@@ -52,6 +53,7 @@ def load_analyzer(settings: Settings) -> LogAnalyzer:
         node_faults.load("node_faults.yaml", table("node_faults.yaml"), ruleset),
         exit_reports.load("exit_reports.yaml", table("exit_reports.yaml"), tested=tested),
         load_node_proofs(files_of_site, tested=tested),
+        node_metrics.load(node_metrics.FILE, table(node_metrics.FILE)),
     )
     gate = Prefilter(knowledge.anchors, deciding.watched)
     return LogAnalyzer(knowledge, gate, parse_filters(files_of_site.filters(), tested=tested))

@@ -7,7 +7,7 @@ from typing import BinaryIO
 from diagnoser import compress
 from diagnoser.compress import AttemptLog, Compressor, FilterSet, Prefilter
 from diagnoser.compress.blocks import whole_lines
-from diagnoser.diagnosis import baseline, node_faults, node_logs, pipeline
+from diagnoser.diagnosis import baseline, node_faults, node_logs, node_metrics, pipeline
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.model import ENDS, Diagnosis, Evidence, Facts, LineBlock, Provenance, Stream
 from diagnoser.model.evidence import selected
@@ -57,7 +57,8 @@ class LogAnalyzer:
         verdict = node_faults.apply_node_logs(alone, weighed, facts, self.knowledge)
         by_scheduler = node_faults.scheduler_proofs(alone, facts, self.knowledge)
         notes = tuple(dict.fromkeys(verdict.notes))  # of a hang that was ended some are from before
-        return replace(verdict, notes=notes, proofs=(*verdict.proofs, *by_scheduler))
+        proven = replace(verdict, notes=notes, proofs=(*verdict.proofs, *by_scheduler))
+        return node_metrics.apply_metrics(proven, facts, self.knowledge.node_metrics)
 
     def node_log(self, node: str, log: BinaryIO, near: float) -> bytes:
         """A node's own log from a file. near: a time close to the log's, for formats without a year."""

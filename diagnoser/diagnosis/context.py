@@ -28,6 +28,7 @@ from diagnoser.model import (
     Facts,
     Job,
     Line,
+    NodeAlert,
     Progress,
     node_log_id,
 )
@@ -51,12 +52,14 @@ _RUNS_VERSION, _WITHOUT_PAUSES = 3, 2
 
 @dataclass(frozen=True)
 class DiagnosisContext:
-    """baseline_days: how long clean runs are remembered; 0: no baseline."""
+    """baseline_days: how long clean runs are remembered; 0: no baseline. reads_metrics: whether metrics of nodes are
+    stored."""
 
     store: SqlStore
     logs: AttemptLogs
     clock: Clock
     baseline_days: int = 0
+    reads_metrics: bool = False
 
     async def facts(self, claim: Claim) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
@@ -86,7 +89,13 @@ class DiagnosisContext:
             tuple(earlier),
             node_events,
             await self._hang(attempt),
+            await self._metrics(job, nodes[:_NODES], since, until),
         )
+
+    async def _metrics(self, job: Job, nodes: Sequence[str], since: float, until: float) -> tuple[NodeAlert, ...]:
+        if not self.reads_metrics:
+            return ()
+        return tuple(await self.store.node_facts.metrics(cluster_of(job), nodes, since, until))
 
     async def _hang(self, attempt: Attempt) -> EarlierHang | None:
         """The verdict that stands on an attempt that has ended, if it says that the attempt hangs."""

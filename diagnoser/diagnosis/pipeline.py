@@ -62,6 +62,7 @@ from diagnoser.rules.candidate_sources import Heuristics
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.node_faults import NodeFaultTable
+from diagnoser.rules.node_metrics import NodeMetricTable
 from diagnoser.rules.schema import Blame, Maturity, Role
 from diagnoser.rules.xid import XidTable
 
@@ -85,6 +86,7 @@ class RuleKnowledge:
     node_faults: NodeFaultTable = field(default_factory=NodeFaultTable)
     exits: ExitTable = field(default_factory=ExitTable)
     node_proofs: NodeProofTable = NO_PROOFS
+    node_metrics: NodeMetricTable = field(default_factory=NodeMetricTable)
 
     @property
     def anchors(self) -> tuple[Anchor, ...]:

@@ -113,7 +113,8 @@ from diagnoser.model.lines import (
     provenance_of,
 )
 from diagnoser.model.metric_events import MetricEvent, MetricEventKind
-from diagnoser.model.nodes import NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
+from diagnoser.model.node_alerts import NodeAlert
+from diagnoser.model.nodes import NodeNote, NodeRun, UncordonRequest, UncordonState
 from diagnoser.model.plans import (
     BreakerState,
     CheckVerdict,

@@ -9,6 +9,7 @@ from diagnoser.model.baseline import Baseline
 from diagnoser.model.diagnosis import EarlierHang
 from diagnoser.model.hangs import RuntimeFile
 from diagnoser.model.lines import Provenance
+from diagnoser.model.node_alerts import NodeAlert
 from diagnoser.model.plans import NodeEvent
 
 
@@ -150,7 +151,8 @@ class Facts:
     known. nodes: those that the scheduler gave the attempt, empty when not known. runtime: dumps of its ranks.
     last_line: when the newest line came in, 0.0 when not known. earlier_checkpoints: checkpoint events of the attempts
     before this one, an entry each, the oldest first. node_events: what agents told of ``nodes`` at about that time.
-    hang: the verdict that stood when the attempt ended, where it was one of a hang.
+    hang: the verdict that stood when the attempt ended, where it was one of a hang. metrics: what was noteworthy about
+    ``nodes`` at about that time, as the site's Prometheus has it.
     """
 
     job: Job = Job(id="")
@@ -165,6 +167,7 @@ class Facts:
     earlier_checkpoints: tuple[tuple[Event, ...], ...] = ()
     node_events: tuple[NodeEvent, ...] = ()
     hang: EarlierHang | None = None
+    metrics: tuple[NodeAlert, ...] = ()
 
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})

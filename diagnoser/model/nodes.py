@@ -1,7 +1,6 @@
-"""What people and monitors say of nodes, what people want done with them, and what ran there."""
+"""What people say of nodes, what people want done with them, and what ran there."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from diagnoser.model.jobs import AttemptKey
@@ -18,26 +17,6 @@ class NodeNote:
     time: float
     by: str
     text: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeAlert:
-    """What monitoring says of a node, as Alertmanager told. Times are seconds since the epoch.
-
-    fingerprint: of its labels, as Alertmanager makes it. ended: None while it fires. by: the credential that told it.
-    """
-
-    cluster: str
-    node: str
-    fingerprint: str
-    name: str
-    started: float
-    received: float
-    ended: float | None = None
-    severity: str = ""
-    summary: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
-    by: str = ""
 
 
 class UncordonState(StrEnum):

@@ -13,15 +13,12 @@ import yaml
 
 from tests import prometheus_queries
 from tests.e2e.service import service, until
-from tests.ports import free_port
 from tests.prometheus_queries import PROMETHEUS
+from tests.prometheus_server import needs_prometheus, prometheus_server
 
 SERIES_MAX = 300
 needs_promtool = pytest.mark.skipif(
     not shutil.which("promtool"), reason="no promtool on this machine (Debian: apt-get install prometheus)"
-)
-needs_prometheus = pytest.mark.skipif(
-    not shutil.which("prometheus"), reason="no Prometheus on this machine (Debian: apt-get install prometheus)"
 )
 
 
@@ -91,27 +88,5 @@ def prometheus(folder: Path, port: int) -> Iterator[httpx.Client]:
     (scrape,) = config["scrape_configs"]
     scrape.pop("authorization")
     scrape["static_configs"] = [{"targets": [f"127.0.0.1:{port}"]}]
-    (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
-    own = free_port()
-    command = [
-        "prometheus",
-        f"--config.file={folder}/prometheus.yml",
-        f"--storage.tsdb.path={folder}/tsdb",
-        f"--web.listen-address=127.0.0.1:{own}",
-    ]
-    with (folder / "prometheus.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{own}") as client:
-            until(lambda: _is_ready(client), "Prometheus is ready")
-            yield client
-    finally:
-        process.terminate()
-        process.wait(timeout=180)
-
-
-def _is_ready(client: httpx.Client) -> bool:
-    try:
-        return client.get("/-/ready").status_code == 200
-    except httpx.TransportError:
-        return False
+    with prometheus_server(folder, config) as client:
+        yield client

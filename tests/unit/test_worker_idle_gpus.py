@@ -46,16 +46,17 @@ async def test_a_job_that_prints_nothing_is_told_after_an_hour_once(store: SqlSt
     assert await told(store, NOW + HOUR - 1) == []
     titles = await told(store, NOW + HOUR + 60)
     assert len(titles) == 1
-    assert "holds 8 GPUs, and has made no step and printed nothing for 1\u00a0h 1\u00a0min, since it began" in titles[0]
+    assert "holds 8 GPUs, and has made no step and printed nothing for 1 h 1 min, since it began" in titles[0]
     assert await told(store, NOW + 2 * HOUR - 1) == titles
 
 
 async def test_the_hour_begins_with_the_last_line(store: SqlStore) -> None:
     """A job that prints is not idle."""
-    await started(store, gpus="8")
-    await store_log(store, AttemptKey("j"), LineBlock(Stream(), b"loading\n", 1, received=NOW + HOUR))
-    assert await told(store, NOW + 2 * HOUR - 60) == []
-    [title] = await told(store, NOW + 2 * HOUR + 60)
+    await store.jobs.register(Job("j", labels={"gpus": "8"}, registered=True, tenant="ida", created=NOW - HOUR), 1)
+    await store.jobs.add_event(AttemptKey("j"), Event(EventKind.STARTED, NOW - HOUR, provenance=Provenance.SCHEDULER))
+    await store_log(store, AttemptKey("j"), LineBlock(Stream(), b"loading\n", 1, received=NOW))
+    assert await told(store, NOW + HOUR - 60) == []
+    [title] = await told(store, NOW + HOUR + 60)
     assert "since its last line" in title
 
 

@@ -26,11 +26,11 @@ from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.runtime import AgentOptions, run_agent
 from diagnoser.agent.state_file import AgentState
-from diagnoser.impact.closing import CLOSING_WORDS, Closing
+from diagnoser.impact.closing import CLOSING_WORDS
 from diagnoser.model.taxonomy import GPU_TIME_SHARE, FailureType
 from tests.corpus import CORPUS
 from tests.e2e.service import ROOT, service
-from tests.unit.memory_cluster import MemoryCluster, MemoryJob, MemoryScheduler, MemorySource
+from tests.unit.memory_cluster import PREFIX, MemoryCluster, MemoryJob, MemoryScheduler, MemorySource
 
 FAILURES, NODES, NODES_OF_A_JOB, SEED = 100, 1000, 4, 37
 PACE, LAUNCH, PATIENCE = 0.5, 2.0, 300.0
@@ -133,18 +133,22 @@ async def replay(url: str, folder: Path, failures: Sequence[Failure]) -> dict[st
             jobs.create_task(fail(scheduler, http, failure))
             await asyncio.sleep(PACE)
     async with httpx.AsyncClient(base_url=url, timeout=120) as http, asyncio.timeout(PATIENCE):
-        report = await _settled(http, len(failures))
+        await _settle(http, scheduler)
+        report: dict[str, Any] = (await http.get("/api/v1/impact")).json()
     agent.cancel()
     await asyncio.gather(agent, return_exceptions=True)
     return report
 
 
-async def _settled(http: httpx.AsyncClient, count: int) -> dict[str, Any]:
+async def _settle(http: httpx.AsyncClient, scheduler: MemoryScheduler) -> None:
+    """Until every failed launch has a verdict, and no plan can move without a person."""
+    jobs = [PREFIX + name for name in scheduler.jobs]
     while True:
         await asyncio.sleep(2.0)
-        report: dict[str, Any] = (await http.get("/api/v1/impact")).json()
-        if report["recovery"]["failures"] >= count and not report["closings"][Closing.OPEN]:
-            return report
+        moving = (await http.get("/api/v1/plans", params={"state": "sent"})).json()["items"]
+        answers = [(await http.get(f"/api/v1/jobs/{job}")).json() for job in jobs]
+        if not moving and all(answer["attempts"][0]["diagnosis"] for answer in answers):
+            return
 
 
 def main() -> None:
@@ -163,9 +167,10 @@ def main() -> None:
 
 
 def _show(mode: str, report: Mapping[str, Any]) -> None:
-    print(f"{mode}: {report['share']['automatic']} of {report['share']['closed']}")  # noqa: T201
+    print(f"{mode}: {report['share']['automatic']} of {report['recovery']['failures']}")  # noqa: T201
+    failures = {cost["name"]: cost["failures"] for cost in report["cost_by_category"]}
     for group in report["by_category"]:
-        print(f"  {group['name']}: {group['automatic']} of {group['closed']}")  # noqa: T201
+        print(f"  {group['name']}: {group['automatic']} of {failures[group['name']]}")  # noqa: T201
     for closing, words in CLOSING_WORDS.items():
         print(f"  {words}: {report['closings'][closing]}")  # noqa: T201
 

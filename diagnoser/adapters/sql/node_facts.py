@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -41,6 +41,7 @@ from diagnoser.adapters.sql.tables import (
     nodes,
 )
 from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
+from diagnoser.model.node_alerts import BY_PROMETHEUS
 from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
@@ -150,6 +151,16 @@ class NodeFactRepository(Repository):
         row = node_alerts.c
         query = select(row.body).where(_of(node_alerts, cluster, node)).order_by(row.started.desc(), row.fingerprint)
         return await self._db.values(query.limit(limit), _ALERT.load)
+
+    async def metrics(self, cluster: str, nodes: Sequence[str], since: float, until: float) -> list[NodeAlert]:
+        """What the service has read from metrics of these nodes in a span of time, in order of time."""
+        row, found = node_alerts.c, list[NodeAlert]()
+        of_metrics = and_(row.cluster == cluster, row.fingerprint.startswith(f"{BY_PROMETHEUS}:", autoescape=True))
+        in_span = and_(row.started >= since, row.started <= until)
+        for start in range(0, len(nodes), _CHUNK):
+            query = select(row.body).where(of_metrics, in_span, row.node.in_(nodes[start : start + _CHUNK]))
+            found += await self._db.values(query, _ALERT.load)
+        return sorted(found, key=attrgetter("started", "node", "fingerprint"))
 
     async def request_uncordon(self, request: UncordonRequest, oldest: float) -> bool:
         """False when one for this node is open that was made after ``oldest``."""

@@ -402,6 +402,8 @@ class EventShape(TypedDict):
     bytes: int | None
     finite: bool | None
     just_in_time: bool
+    submitted: str | None
+    time_limit: float | None
 
 class AttemptShape(TypedDict):
     number: int

@@ -23,6 +23,7 @@ from tests import generated_docs
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*generated_docs.documents(), ROOT / "CHANGELOG.md", *sorted(ROOT.glob("deploy/*/README.md"))]
+PAGES += sorted(ROOT.glob("skills/*/SKILL.md"))
 TEXTS = {path: path.read_text("utf-8") for path in PAGES}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 

@@ -15,9 +15,11 @@ from diagnoser.impact.closing import _BY_REASON, Closing
 from diagnoser.impact.markdown import report_markdown
 from diagnoser.impact.report import Cost, ImpactReport, Spread, build_report, size_of
 from diagnoser.model import AttemptKey, AttemptOutcome, FailedRun, Mode, PlanOutcome, PlanReason, PlanState
+from diagnoser.model.record_json import RecordJson
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.redaction.redact import redact
 
+ROOT = Path(__file__).resolve().parents[2]
 NO_CAUSE = (Category.UNKNOWN, FailureType.UNKNOWN)
 HOUR, DAY = 3600.0, 86_400.0
 INFRASTRUCTURE, SCRIPT = Category.INFRASTRUCTURE, Category.SCRIPT
@@ -259,6 +261,34 @@ def test_markdown_takes_names_as_they_are(report: ImpactReport) -> None:
     shown = report_markdown(build_report(hostile, NOW - DAY, NOW), "/impact", redact)
     assert "a \\| \\[b\\]" in shown
     assert "sk-abcdef" not in shown
+
+
+def test_the_dashboard_reads_what_the_report_has(report: ImpactReport) -> None:
+    """Each column of each panel is a field of the answer."""
+    answer = RecordJson(ImpactReport).plain(report)
+    dashboard = json.loads((ROOT / "deploy" / "grafana" / "impact" / "impact.json").read_text())
+    for panel in dashboard["panels"]:
+        [target] = panel["targets"]
+        part = answer[target["root_selector"]]
+        row = part[0] if isinstance(part, list) else part
+        assert {column["selector"] for column in target["columns"]} <= row.keys(), panel["title"]
+
+
+def test_launches_wait_in_the_queue() -> None:
+    """As the scheduler says, by size; launches that began before the window are left out."""
+    waits = [(1, 30.0), (8, 600.0), (8, 60.0), (8, None), (None, 5.0)]
+    runs = [ran(f"q{place}", 1, NOW - HOUR, 1, gpus=gpus, waited=waited) for place, (gpus, waited) in enumerate(waits)]
+    again = ran("q0", 2, NOW - HOUR / 2, 0.5, gpus=1, waited=10.0)
+    early = ran("early", 1, NOW - 3 * DAY, 72, gpus=8, waited=9_000.0)
+    made = build_report([*runs, again, early], NOW - DAY, NOW)
+    assert (made.queue, made.relaunches) == (Spread(5, 30.0, 600.0), 1)
+    assert made.queue_by_size == {
+        "1": Spread(2, 20.0, 30.0),
+        "2-8": Spread(2, 330.0, 600.0),
+        "unknown": Spread(1, 5.0, 5.0),
+    }
+    text = report_markdown(made, "/impact", redact)
+    assert "| 2-8 | 2 | 5\u00a0min 30\u00a0s | 10\u00a0min |" in text.replace("\\", "")
 
 
 def test_the_command_prints_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

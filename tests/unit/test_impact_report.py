@@ -288,7 +288,7 @@ def test_launches_wait_in_the_queue() -> None:
         "unknown": Spread(1, 5.0, 5.0),
     }
     text = report_markdown(made, "/impact", redact)
-    assert "| 2-8 | 2 | 5\u00a0min 30\u00a0s | 10\u00a0min |" in text.replace("\\", "")
+    assert "| 2-8 | 2 | 5 min 30 s | 10 min |" in text
 
 
 def test_the_command_prints_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

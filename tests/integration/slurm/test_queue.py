@@ -14,9 +14,9 @@ pytestmark = pytest.mark.xdist_group("slurm")
 def test_a_launch_tells_how_long_it_waited_and_why(cluster: Cluster, tmp_path: Path) -> None:
     """Another job holds the nodes. The time limit is the job's own."""
     with site(cluster, tmp_path) as lab:
-        blocker = cluster.submit("#!/bin/bash\nsleep 600\n", "--nodes=5")
+        blocker = cluster.submit("#!/bin/bash\nsleep 600\n", "--nodes=5", "--exclusive")
         until(lambda: cluster.state(blocker)[0] == "RUNNING", "the first job runs")
-        waiting = cluster.submit("#!/bin/bash\nsleep 600\n", "--nodes=5", "--time=30")
+        waiting = cluster.submit("#!/bin/bash\nsleep 600\n", "--nodes=5", "--exclusive", "--time=30")
         until(lambda: "Resources" in cluster.run("squeue", "-h", "-j", waiting, "-o", "%r"), "Slurm says why it waits")
         looks = lab.agent.folder / f"{NAME}.json"
         until(lambda: '"Resources"' in looks.read_text(), "the agent has seen it wait")

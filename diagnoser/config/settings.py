@@ -243,10 +243,9 @@ class Settings(ChannelSettings):
 
     prometheus_url: str = Field(
         "",
-        description="Prometheus that is asked about the nodes of failed attempts (`rules/node_metrics.yaml`), such as "
-        "`http://prometheus:9090`. Empty: none.",
+        description="Prometheus that is asked about nodes of failed attempts, such as `http://prometheus:9090`.",
     )
-    prometheus_token: SecretStr = Field(SecretStr(""), description="Bearer token for that Prometheus. Empty: none.")
+    prometheus_token: SecretStr = Field(SecretStr(""), description="Bearer token for that Prometheus.")
 
     ft_launcher_log_root: Path | None = Field(
         None, description="Folder of log files that `ft_launcher` may ask about (`POST` and `GET /logs`). Empty: none."

@@ -28,6 +28,7 @@ EXITS = (  # and those of the channels for alerts, which have them with them
 
 NO_EXIT: Mapping[str, str] = {
     "adapters.redis": "wakes other replicas; carries ids",
+    "adapters.prometheus": "asks about nodes by their names; carries no text of a log",
     "adapters.kafka": "reads lines, commits offsets",
     "adapters.oidc": "signs people in; carries no text of a log",
     "adapters.object_archive": "the site's own store of logs as they came",

@@ -36,6 +36,7 @@ SECRET = {
     "slack_token": f"xoxb-{canary('slack_token')}",
     "slack_signing_secret": canary("slack_signing_secret"),
     "apprise_urls": f"pager=json://user:{canary('apprise_urls')}@{SERVER}",
+    "prometheus_token": canary("prometheus_token"),
     "oidc_client_secret": canary("oidc_client_secret"),
 }
 """Of each secret setting but the database's, for which there is a test of its own."""
@@ -44,6 +45,7 @@ ADDRESSES = {
     "embedding_url": address("embedding_url", "/v1"),
     "webhook_url": address("webhook_url", f"/hook?key={canary('webhook_key')}"),
     "alertmanager_url": address("alertmanager_url"),
+    "prometheus_url": address("prometheus_url"),
     "slack_api_url": address("slack_api_url", "/api/"),
 }
 """No secrets by themselves, but people write passwords into them."""

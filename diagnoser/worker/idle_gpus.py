@@ -26,6 +26,8 @@ IDLE_SECONDS = 3600.0
 FRESH_SECONDS = 3600.0
 """For how long an idle job is news: longer than the service is away at an upgrade, and shorter than its messages are
 kept."""
+OLDEST_SECONDS = 86_400.0 + FRESH_SECONDS
+"""No contract allows a longer silence than a day: what has been silent for longer is no news."""
 LOOKED_AT = 1_000
 """Silent attempts, those that printed last."""
 _NOWHERE = Progress(0, -1, 0.0)
@@ -62,12 +64,13 @@ class IdleGpuWatch:
         """Attempts that fell idle lately. A hang has a verdict, which was told."""
         silent = await self.store.attempts.page(AttemptState.SILENT, now - IDLE_SECONDS, "", LOOKED_AT)
         for attempt in silent:
-            if attempt.diagnosis:
+            idle = now - attempt.heard
+            if attempt.diagnosis or idle > OLDEST_SECONDS:
                 continue
             job = await self.store.jobs.find(attempt.key.job)
             if job is None or not job.registered:  # nobody would tell that it has ended
                 continue
-            gpus, idle = gpus_of(job.labels.get("gpus")), now - attempt.heard
+            gpus = gpus_of(job.labels.get("gpus"))
             if gpus and 0 <= idle - _allowed(job) < FRESH_SECONDS:
                 yield attempt, job, MetricEvent(MetricEventKind.IDLE, _NOWHERE, _why(gpus, idle, attempt))
 

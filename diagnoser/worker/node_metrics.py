@@ -28,8 +28,10 @@ BEFORE, AFTER = 600.0, 60.0
 """Seconds around the failure."""
 NODES = 64
 """Nodes of an attempt that are asked about, the suspected ones first."""
-AT_ONCE = 20
-"""Attempts of one look."""
+LOOKED_AT, AT_ONCE = 200, 20
+"""Newest failures that a look reads, so that one tenant's hide no other's, and how many of them it asks about."""
+OVERLAP_SECONDS = 60.0
+"""How long before the last look a verdict may be dated that it has not seen: clocks of replicas differ."""
 ATTEMPT_SECONDS = 20.0
 """The longest that one attempt is asked about."""
 AWAY_SECONDS = 60.0
@@ -48,6 +50,7 @@ class NodeMetricWatch:
     table: NodeMetricTable
     clock: Clock
     attempts_due: WakeSignal
+    _looked: float = field(default=0.0, init=False)
     _asked: OrderedDict[AttemptKey, None] = field(default_factory=OrderedDict, init=False)
 
     async def run(self) -> None:
@@ -70,12 +73,16 @@ class NodeMetricWatch:
             self._asked.popitem(last=False)
 
     async def _failures(self) -> list[DiagnosisRecord]:
-        since = self.clock() - FRESH_SECONDS
+        now = self.clock()
+        since = max(now - FRESH_SECONDS, self._looked - OVERLAP_SECONDS)
         records = list[DiagnosisRecord]()
         for outcome in FAILURES:
             where = DiagnosisFilter(outcome=outcome.value, since=since)
-            records += await self.store.diagnoses.page(where, "", AT_ONCE)
-        return [record for record in records if record.attempt not in self._asked]
+            records += await self.store.diagnoses.page(where, "", LOOKED_AT)
+        new = [record for record in records if record.attempt not in self._asked]
+        if len(new) <= AT_ONCE:
+            self._looked = now
+        return new[:AT_ONCE]
 
     async def _ask_about(self, record: DiagnosisRecord) -> None:
         job = await self.store.jobs.find(record.attempt.job)

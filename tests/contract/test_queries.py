@@ -27,6 +27,7 @@ from diagnoser.model import (
     PlanOutcome,
     PlanState,
     ProofKind,
+    Provenance,
     TransitionResult,
 )
 from diagnoser.model.errors import Unavailable
@@ -312,6 +313,18 @@ async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
     assert (failed.category, failed.type) == (Category.INFRASTRUCTURE, FailureType.GPU_LOST)
     assert (runs.attempt, runs.failure, runs.plan, runs.until) == (second, None, None, 2_000.0)
     assert [outcome.attempt for outcome in await store.impact.outcomes(1_500.0, 10)] == [second]
+
+
+async def test_a_wait_in_the_queue_is_the_schedulers_word(store: SqlStore) -> None:
+    """What a job says of its own start does not count."""
+    for provenance, submitted in ((Provenance.JOB, 0.0), (Provenance.SCHEDULER, 40.0)):
+        start = Event(EventKind.STARTED, 100.0, reason="Resources", provenance=provenance, submitted=submitted)
+        await store.jobs.add_event(AttemptKey("waited"), start)
+    await store.jobs.add_event(AttemptKey("told"), replace(start, provenance=Provenance.JOB))
+    waits = {outcome.attempt.job: outcome.waited for outcome in await store.impact.outcomes(0.0, 10)}
+    assert waits == {"waited": 60.0, "told": None}
+    [attempt] = await store.jobs.attempts("waited")
+    assert [event.waited for event in attempt.events if event.provenance is Provenance.SCHEDULER] == [60.0]
 
 
 LIES = 'x "state":"waiting", "kind":"person" \\"state\\":\\"WAITING\\" \u0001%_'

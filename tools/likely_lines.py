@@ -14,8 +14,9 @@ Needs scikit-learn: `pip install -r tools/exception_words/requirements.txt` in a
 import argparse
 import random
 import sys
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+import zlib
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,7 +30,7 @@ from sklearn.linear_model import LogisticRegression
 
 from diagnoser.accuracy.scoring import Label
 from diagnoser.diagnosis import pipeline
-from diagnoser.rules.left_behind import Processes
+from diagnoser.rules import left_behind
 from diagnoser.rules.likely_lines import FILE, LineRanker, LineWeightRows, features
 from tests import accuracy_bars
 from tests.corpus import CORPUS
@@ -41,13 +42,19 @@ INVERSE_PENALTY, OTHERS_WEIGHT, SCALE = 0.1, 3.0, 5.0
 """How freely the model may trust a feature; what the other lines of a log weigh against its root; both times this."""
 OTHERS, SEED = 40, 1
 """Lines of a log that show no cause and are learned from, drawn by this seed."""
+NORMAL = "normal"
+"""The folder of published logs of healthy runs, some of which were cut."""
 FRAMEWORKS, LEAST_WEIGHT = 4, 0.1
 """Frameworks whose logs must hold a word that is weighed; the least weight that stays in the table."""
 STRENGTH, ROUNDS = 1.0, 120
 """How freely the model of logs may trust a feature; the most rounds in which it is fitted."""
-LEAST = {"reported": 0.04, "stopped": 0.12, "unseen": 0.98, "denied": 0.95}
-"""Probability from which the likeliest line is named, by ``ShownEnd``. Where nothing shows that the run failed, no
-published log of a healthy run reaches it: such a log may be cut."""
+LEAST = {"reported": 0.04, "denied": 0.95, "failed": 0.5, "completed": 0.5}
+"""Probability from which the likeliest line, or an end, is named, by ``Shown``."""
+END_FOLDS, END_STRENGTH = 5, 1.0
+"""Parts of the frameworks that are left out in turn, so that the ends learn from lines as strangers show them; how
+freely the model of ends may trust a feature."""
+LEAST_END_WEIGHT = 0.15
+"""The least weight that stays in the tables of ends."""
 HEAD = (
     "# How the features of a line (diagnoser/rules/likely_lines.py) speak for it being the root: log-odds.\n"
     "# Made by `python -m tools.likely_lines`; not to be edited.\n"
@@ -74,7 +81,7 @@ def main() -> None:
         sys.stdout.writelines(measured([*known, measure.SAMPLES], chosen.folders))
         return
     cases = [*read([*known, measure.SAMPLES, *chosen.folders]), *healthy()]
-    text = yaml.safe_dump(fit(list(labelled(cases))), width=150)
+    text = yaml.safe_dump({**fit(list(labelled(cases))), "ends": fit_ends(cases)}, width=150)
     WEIGHTS.write_text(HEAD + text, "utf-8")
 
 
@@ -83,15 +90,13 @@ def measured(known: Sequence[Path], folders: Sequence[Path]) -> Iterator[str]:
     cases = {folder: read([folder]) for folder in [*known, *folders]}
     for left_out in folders:
         seen = [case for folder, group in cases.items() if folder != left_out for case in group]
-        ranker = LineRanker(
-            LineWeightRows.model_validate({**fit(list(labelled(seen))), "least": dict.fromkeys(LEAST, 0.0)})
-        )
+        ranker = _ranker(seen)
         hits = [_is_root_found(case, ranker) for case in cases[left_out] if case.label.root_lines]
         yield f"{left_out}: {len(hits)} logs with a root line, {sum(hits) / len(hits):.2f} found\n"
 
 
 def _is_root_found(case: Case, ranker: LineRanker) -> bool:
-    likely = ranker.likeliest(case.evidence, (), Processes(), has_failed=True)
+    likely = ranker.likeliest(case.evidence, ())
     return likely is not None and is_root(case, likely)
 
 
@@ -108,7 +113,7 @@ def healthy() -> Iterator[Case]:
         with path.open("rb") as log:
             evidence = pipeline.as_read(knowledge.read(log).evidence, knowledge.knowledge.exits)
         label = Label(path.stem, "none", "completed", (), "", "none", origin={"framework": path.stem})
-        yield Case("normal", label, evidence)
+        yield Case(NORMAL, label, evidence)
 
 
 def labelled(cases: Sequence[Case]) -> Iterator[LabelledLine]:
@@ -129,6 +134,45 @@ def is_root(case: Case, index: int) -> bool:
     if line.number in (*label.root_lines, *label.event_lines):
         return True
     return bool(label.root_text) and line.text.split() == label.root_text.split()
+
+
+def fit_ends(cases: Sequence[Case]) -> dict[str, object]:
+    """The tables of weights by which a log shows that its run failed, or completed."""
+    shown = list(left_out_ends(cases))
+    failed = [(names, case.label.category != "none" and case.label.type_visible) for case, names in shown]
+    whole = [(names, case.label.type == "completed") for case, names in shown if case.folder != NORMAL]
+    return {"failed": _fit_end(failed), "completed": _fit_end(whole)}
+
+
+def left_out_ends(cases: Sequence[Case]) -> Iterator[tuple[Case, Mapping[str, float]]]:
+    """What the end of each log shows to a ranker that never saw its framework."""
+    ends = accuracy_bars.load().knowledge.heuristics.ends
+    for fold in range(END_FOLDS):
+        held_out = [case for case in cases if _fold(case) == fold]
+        ranker = _ranker([case for case in cases if _fold(case) != fold])
+        for case in held_out:
+            processes = left_behind.find_processes(case.evidence, ends.says_last_words, ends.says_trouble)
+            yield case, ranker.shown(case.evidence, (), processes)
+
+
+def _fold(case: Case) -> int:
+    return zlib.crc32(case.framework.encode()) % END_FOLDS
+
+
+def _fit_end(rows: Sequence[tuple[Mapping[str, float], bool]]) -> dict[str, object]:
+    seen = Counter(name for names, _ in rows for name in names)
+    usual = [{name: value for name, value in names.items() if seen[name] >= FRAMEWORKS} for names, _ in rows]
+    vectorizer = DictVectorizer()
+    model = LogisticRegression(C=END_STRENGTH, max_iter=300)
+    model.fit(vectorizer.fit_transform(usual), [is_so for _, is_so in rows])
+    said = zip(vectorizer.get_feature_names_out(), model.coef_[0], strict=True)
+    weights = {str(name): round(float(weight), 2) for name, weight in said if abs(weight) >= LEAST_END_WEIGHT}
+    return {"bias": round(float(model.intercept_[0]), 2), "weights": weights}
+
+
+def _ranker(cases: Sequence[Case]) -> LineRanker:
+    """What learned from these logs alone, and names every line."""
+    return LineRanker(LineWeightRows.model_validate({**fit(list(labelled(cases))), "least": dict.fromkeys(LEAST, 0.0)}))
 
 
 def fit(lines: Sequence[LabelledLine]) -> dict[str, object]:

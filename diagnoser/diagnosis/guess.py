@@ -16,8 +16,12 @@ from diagnoser.rules.candidate_sources import Heuristics, RuleLog
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.left_behind import Processes
+from diagnoser.rules.likely_lines import LikelyEnd
 from diagnoser.rules.outcome import Ending
 from diagnoser.rules.schema import Role, Specificity
+
+LIKELY_END = "heuristic:clean_end_likely"
+"""Decider of an end that only looks like those of runs that ended well."""
 
 
 def with_guess(
@@ -38,15 +42,33 @@ def with_guess(
         return causal
     if reported is not None and reported.type is not FailureType.UNKNOWN:
         return causal
+    dismissed = _dismissed(causal)
+    if causal.root is None and reported is None:
+        return _with_likely_end(causal, tables.ranker.likely_end(evidence, dismissed, processes), evidence, tables)
     if causal.root is None:
-        likely = tables.ranker.likeliest(evidence, _dismissed(causal), processes, has_failed=reported is not None)
+        likely = tables.ranker.likeliest(evidence, dismissed)
     elif causal.root.is_completed and not causal.root.is_by_rule:
-        likely = tables.ranker.denies(evidence, causal.root.line, _dismissed(causal))
+        likely = tables.ranker.denies(evidence, causal.root.line, dismissed)
     else:
         return causal
     if likely is None:
         return causal
     return replace(causal, root=_as_candidate(likely, RuleLog(evidence, tables)))
+
+
+def _with_likely_end(
+    causal: CausalResult, end: LikelyEnd | None, evidence: Evidence, tables: Heuristics
+) -> CausalResult:
+    """The result with what a log of which nothing is known most likely shows: why the run failed, or that it ended
+    well."""
+    if end is None:
+        return causal
+    if end.is_failure:
+        return replace(causal, root=_as_candidate(end.line, RuleLog(evidence, tables)))
+    why = "nothing says how the run ended; logs that end so are of runs that ended well"
+    return replace(
+        causal, root=Candidate(end.line, FailureType.COMPLETED, Role.ROOT, LIKELY_END, why, Specificity.WORD)
+    )
 
 
 def _is_cleared_by_people(hit: Hit) -> bool:

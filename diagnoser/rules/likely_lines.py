@@ -2,14 +2,16 @@
 
 Each line is read for features that carry over between frameworks: how its record is rated, its place among what its
 process printed, whether anything went on below it, how often its shape occurs, its form and its words. A linear model
-weighs them. Its table, ``rules/line_weights.yaml``, is made by ``python -m tools.likely_lines`` from labelled logs and
-read here without any library.
+weighs them. Where nobody says how the run ended, two more ask whether it failed, and whether it completed: by that
+line, and by what the log prints last. Their table, ``rules/line_weights.yaml``, is made by ``python -m
+tools.likely_lines`` from labelled logs and read here without any library.
 """
 
 import math
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from itertools import chain
@@ -30,15 +32,21 @@ _SHAPE = 200
 """Characters of a line that tell one shape from another."""
 _LAST_WORDS = 9
 """Lines with which a process ends."""
+_CLOSING = 6
+"""Lines with which a log ends."""
+_COUNTED = 12
+"""Lines before the end of a log in which the last count of a total stands."""
+_SURE = 6.0
+"""Log-odds from which a line cannot be surer, or less sure, to tell why a run failed."""
 
 
-class ShownEnd(StrEnum):
-    """What shows that a run failed, before it is known of what."""
+class Shown(StrEnum):
+    """What is asked of the likeliest line, or of the end of a log."""
 
-    REPORTED = "reported"  # somebody else than the log says so, or a launcher's report of a process
-    STOPPED = "stopped"  # the run never trained, or a process stopped on the way of its peers
-    UNSEEN = "unseen"  # nothing: the log just ends
-    DENIED = "denied"  # nothing, and other words say that it ended well
+    REPORTED = "reported"  # why the run failed, where somebody else than the log says that it did
+    DENIED = "denied"  # whether it failed, where other words say that it ended well
+    FAILED = "failed"  # whether it failed, where nothing says how it ended
+    COMPLETED = "completed"  # whether it completed, likewise
 
 
 _LETTERS = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
@@ -67,16 +75,34 @@ _UNSET = re.compile(r"(?i)(?<!\w)\w{1,40}[=:] ?(?:false|none|null|off)\b")
 """A field that is told to be unset, whatever it is called."""
 _ALL_SAY = 0.8
 """Share of the processes that print a shape from which all of them do."""
+_TOTAL = re.compile(r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})(?!\d|[/.]\d)")
+"""A count beside its total, and no part of a date."""
+
+
+class EndWeightRows(StrictModel):
+    """bias, weights: log-odds that a run ended so, the latter by feature."""
+
+    bias: float
+    weights: dict[str, float]
 
 
 class LineWeightRows(StrictModel):
-    """The file. bias, weights: log-odds that a line is the root, the latter by feature. least: the probability from
-    which the likeliest line is named, by what shows that the run failed."""
+    """The file. bias, weights: log-odds that a line is the root, the latter by feature. ends: how the run ended. least:
+    the probability from which a line, or an end, is named."""
 
     version: Literal[1]
-    least: dict[ShownEnd, Annotated[float, Field(ge=0, le=1)]]
+    least: dict[Shown, Annotated[float, Field(ge=0, le=1)]]
     bias: float
     weights: dict[str, float]
+    ends: dict[Literal[Shown.FAILED, Shown.COMPLETED], EndWeightRows] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyEnd:
+    """A guess at how a run ended. line: index of the line that tells it best."""
+
+    line: int
+    is_failure: bool
 
 
 class LineRanker:
@@ -85,20 +111,32 @@ class LineRanker:
     def __init__(self, rows: LineWeightRows) -> None:
         self._rows = rows
 
-    def likeliest(
-        self, evidence: Evidence, dismissed: Collection[int], processes: Processes, *, has_failed: bool
-    ) -> int | None:
-        """Index of the likeliest line, None where no line is likely enough.
+    def likeliest(self, evidence: Evidence, dismissed: Collection[int]) -> int | None:
+        """Index of the line that likeliest tells why a run failed of which that is known; None where none is likely.
+
+        dismissed: lines of which it is known that they are no cause.
+        """
+        return self._likeliest_of(evidence, frozenset(range(len(evidence.lines))).difference(dismissed), Shown.REPORTED)
+
+    def likely_end(self, evidence: Evidence, dismissed: Collection[int], processes: Processes) -> LikelyEnd | None:
+        """How a run ended of which nobody says it; None where nothing is likely.
 
         dismissed: lines of which it is known that they are no cause.
         processes: those of the job, and how each ended.
-        has_failed: somebody else than the log says so.
         """
-        for end, lines in _searched(evidence, processes, has_failed=has_failed):
-            index = self._likeliest_of(evidence, lines - frozenset(dismissed), end)
-            if index is not None:
-                return index
+        scores = self._scores(evidence, _last_words(evidence).difference(dismissed))
+        if not scores:
+            return None
+        shown = _end_features(evidence, scores, processes)
+        if self._is_likely(Shown.FAILED, shown):
+            return LikelyEnd(max(scores, key=scores.__getitem__), is_failure=True)
+        if self._is_likely(Shown.COMPLETED, shown):
+            return LikelyEnd(_closing_lines(evidence)[-1], is_failure=False)
         return None
+
+    def shown(self, evidence: Evidence, dismissed: Collection[int], processes: Processes) -> dict[str, float]:
+        """What the models of ends weigh of a log. The arguments are those of ``likely_end``."""
+        return _end_features(evidence, self._scores(evidence, _last_words(evidence).difference(dismissed)), processes)
 
     def denies(self, evidence: Evidence, end: int, dismissed: Collection[int]) -> int | None:
         """Index of the likeliest of the last words of all processes, where it outweighs a line that says that the run
@@ -109,17 +147,33 @@ class LineRanker:
         """
         speaker = evidence.lines[end].speaker
         survived = (index for index, line in enumerate(evidence.lines[: end + 1]) if line.speaker == speaker)
-        return self._likeliest_of(evidence, _last_words(evidence).difference(survived, dismissed), ShownEnd.DENIED)
+        return self._likeliest_of(evidence, _last_words(evidence).difference(survived, dismissed), Shown.DENIED)
 
-    def _likeliest_of(self, evidence: Evidence, lines: Collection[int], end: ShownEnd) -> int | None:
-        scores = {index: self._score(names) for index, names in features(evidence, lines)}
+    def _likeliest_of(self, evidence: Evidence, lines: Collection[int], shown: Shown) -> int | None:
+        scores = self._scores(evidence, lines)
         index = max(scores, key=scores.__getitem__, default=None)
-        if index is None or 1 / (1 + math.exp(-scores[index])) < self._rows.least[end]:
+        if index is None or _probability(scores[index]) < self._rows.least[shown]:
             return None
         return index
 
-    def _score(self, names: Collection[str]) -> float:
+    def _is_likely(self, end: Literal[Shown.FAILED, Shown.COMPLETED], shown: Mapping[str, float]) -> bool:
+        rows = self._rows.ends.get(end)
+        if rows is None:
+            return False
+        score = rows.bias + sum(rows.weights.get(name, 0.0) * value for name, value in shown.items())
+        return _probability(score) >= self._rows.least[end]
+
+    def _scores(self, evidence: Evidence, lines: Collection[int]) -> dict[int, float]:
+        """The log-odds of each line that says anything."""
+        return {index: self.score(names) for index, names in features(evidence, lines)}
+
+    def score(self, names: Collection[str]) -> float:
+        """The log-odds that a line of these features is the root."""
         return self._rows.bias + sum(self._rows.weights.get(name, 0.0) for name in names)
+
+
+def _probability(log_odds: float) -> float:
+    return 1 / (1 + math.exp(-log_odds))
 
 
 def features(evidence: Evidence, chosen: Collection[int] | None = None) -> Iterator[tuple[int, frozenset[str]]]:
@@ -136,19 +190,36 @@ def features(evidence: Evidence, chosen: Collection[int] | None = None) -> Itera
             below += log.is_statement(index)
 
 
-def _searched(
-    evidence: Evidence, processes: Processes, *, has_failed: bool
-) -> Iterator[tuple[ShownEnd, frozenset[int]]]:
-    """What shows that the run failed, the surest first, and the lines that may then tell why."""
-    if has_failed:
-        yield ShownEnd.REPORTED, frozenset(range(len(evidence.lines)))
-        return
-    last = _last_words(evidence)
-    if not processes.trained:
-        yield ShownEnd.STOPPED, last
-        return
-    yield ShownEnd.STOPPED, frozenset(filter(processes.fell_silent, last))
-    yield ShownEnd.UNSEEN, last
+def _end_features(evidence: Evidence, scores: Mapping[int, float], processes: Processes) -> dict[str, float]:
+    """What the end of a log shows of how its run ended.
+
+    scores: of the last lines of each process, the log-odds that they tell why it failed.
+    processes: those of the job, and how each ended.
+    """
+    shown = {"likeliest": _bounded(max(scores.values(), default=-_SURE)), f"trained:{processes.trained}": 1.0}
+    silent = [score for index, score in scores.items() if processes.fell_silent(index)]
+    if silent:
+        shown |= {"silent": 1.0, "likeliest_of_silent": _bounded(max(silent))}
+    closing = _closing_lines(evidence)
+    for index in closing[-_CLOSING:]:
+        read = words(_UNSET.sub("", evidence.lines[index].body[:_READ]))
+        shown |= dict.fromkeys((f"closing:{word}" for word in read), 0.3)
+    for _, names in features(evidence, closing[-1:]):
+        shown |= {f"last:{name}": 0.5 for name in names if not name.startswith("word:")}
+    counts = [count for index in closing for count in _TOTAL.findall(evidence.lines[index].body[:_READ])]
+    for step, total in counts[-1:]:
+        shown["total:reached" if int(step) + 1 >= int(total) else "total:short"] = 1.0
+    return shown
+
+
+def _bounded(score: float) -> float:
+    return max(-1.0, min(1.0, score / _SURE)) * 2
+
+
+def _closing_lines(evidence: Evidence) -> list[int]:
+    """The last lines of the log that say anything."""
+    said = (index for index, line in enumerate(evidence.lines) if line.body.strip())
+    return list(deque(said, maxlen=_COUNTED))
 
 
 def _last_words(evidence: Evidence) -> frozenset[int]:

@@ -12,7 +12,7 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
-from diagnoser.rules.candidate_sources import Heuristics, RuleLog
+from diagnoser.rules.candidate_sources import EXIT_CODE, Heuristics, RuleLog
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.left_behind import Processes
@@ -32,8 +32,9 @@ def with_guess(
     reported: Ending | None,
     processes: Processes,
 ) -> CausalResult:
-    """The result with the likeliest line as its root, where it has none and the run may have failed, or where only
-    words say that it ended well and this line outweighs them.
+    """The result with the likeliest line as its root, where it has none and the run may have failed, where its root
+    tells no more than a code with which a process ended, or where only words say that it ended well and this line
+    outweighs them.
 
     reported: what witnesses outside the log say of the end.
     processes: those of the job, and how each ended.
@@ -45,13 +46,13 @@ def with_guess(
     dismissed = _dismissed(causal)
     if causal.root is None and reported is None:
         return _with_likely_end(causal, tables.ranker.likely_end(evidence, dismissed, processes), evidence, tables)
-    if causal.root is None:
+    if causal.root is None or _is_mere_exit(causal.root):
         likely = tables.ranker.likeliest(evidence, dismissed)
     elif causal.root.is_completed and not causal.root.is_by_rule:
         likely = tables.ranker.denies(evidence, causal.root.line, dismissed)
     else:
         return causal
-    if likely is None:
+    if likely is None or (causal.root is not None and likely == causal.root.line):
         return causal
     return replace(causal, root=_as_candidate(likely, RuleLog(evidence, tables)))
 
@@ -69,6 +70,11 @@ def _with_likely_end(
     return replace(
         causal, root=Candidate(end.line, FailureType.COMPLETED, Role.ROOT, LIKELY_END, why, Specificity.WORD)
     )
+
+
+def _is_mere_exit(root: Candidate) -> bool:
+    """Whether the root tells no more than that a process failed."""
+    return root.by == EXIT_CODE and root.type is FailureType.RUNTIME_ERROR
 
 
 def _is_cleared_by_people(hit: Hit) -> bool:

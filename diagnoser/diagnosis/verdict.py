@@ -100,9 +100,11 @@ def build_diagnosis(
     reported: what witnesses outside the log say of the end.
     quiet: how long nothing has advanced, while the attempt is still open.
     """
-    ending = outcome.decide_ending(Testimony(reported, causal.root, quiet.confirmed if quiet else False))
+    ended_badly = confidence.ended_badly(evidence, reported)
+    hung = quiet is not None and quiet.confirmed
+    ending = outcome.decide_ending(Testimony(reported, causal.root, hung, ended_badly))
     decider = ending.decided_by
-    measure = confidence.Measure(calibration, confidence.ended_badly(evidence, reported))
+    measure = confidence.Measure(calibration, ended_badly)
     failure, score = measure.verdict(causal, ending.type, decider)
     cause, mitigation = causal.root, ""
     if cause and failure in (cause.type, _T.UNKNOWN):

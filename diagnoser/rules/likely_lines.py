@@ -128,9 +128,11 @@ class LineRanker:
         if not scores:
             return None
         shown = _end_features(evidence, scores, processes)
-        if self._is_likely(Shown.FAILED, shown):
-            return LikelyEnd(max(scores, key=scores.__getitem__), is_failure=True)
-        if self._is_likely(Shown.COMPLETED, shown):
+        likeliest = max(scores, key=scores.__getitem__)
+        is_denied = _probability(scores[likeliest]) >= self._rows.least[Shown.DENIED]
+        if is_denied or self._is_likely(Shown.FAILED, shown):
+            return LikelyEnd(likeliest, is_failure=True)
+        if not _just_stops(shown) and self._is_likely(Shown.COMPLETED, shown):
             return LikelyEnd(_closing_lines(evidence)[-1], is_failure=False)
         return None
 
@@ -210,6 +212,14 @@ def _end_features(evidence: Evidence, scores: Mapping[int, float], processes: Pr
     for step, total in counts[-1:]:
         shown["total:reached" if int(step) + 1 >= int(total) else "total:short"] = 1.0
     return shown
+
+
+def _just_stops(shown: Mapping[str, float]) -> bool:
+    """Whether a log ends within a loop: its last count is short of the total, or its last line is one of many, and no
+    count has reached its total."""
+    if "total:short" in shown:
+        return True
+    return "total:reached" not in shown and {"last:repeats_itself", "last:shape:over_4"} <= shown.keys()
 
 
 def _bounded(score: float) -> float:

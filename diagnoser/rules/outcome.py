@@ -56,11 +56,13 @@ class Testimony:
     reported: what witnesses outside the log say, None without any.
     root: the cause that was chosen from the log.
     hung: nothing advances in a run that is still open.
+    ended_badly: something else than the root shows that the run failed.
     """
 
     reported: Ending | None
     root: Candidate | None
     hung: bool = False
+    ended_badly: bool = False
 
 
 _Witness = Callable[[Testimony], Ending | None]
@@ -170,7 +172,8 @@ def _cause(testimony: Testimony) -> Ending | None:
     kind = _T.UNKNOWN if _says_nothing(root) else root.type
     if root.type is _T.LOSS_DIVERGENCE:
         known = None
-    if root.by == LIKELY_LINE and known is None:  # a line that looks like a cause does not show that the run failed
+    if root.by == LIKELY_LINE and known is None and not testimony.ended_badly:
+        # a line that looks like a cause does not show that the run failed
         return Ending(Outcome.UNKNOWN, kind, root.by)
     return Ending(decide_outcome(known, root.type, hung=testimony.hung), kind, root.by)
 

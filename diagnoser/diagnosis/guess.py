@@ -66,6 +66,9 @@ def _with_likely_end(
         return causal
     if end.is_failure:
         return replace(causal, root=_as_candidate(end.line, RuleLog(evidence, tables)))
+    last = evidence.lines[end.line].body
+    if tables.ends.says_passing(last) or tables.ends.says_beginning(last):
+        return causal  # the log was cut
     why = "nothing says how the run ended; logs that end so are of runs that ended well"
     return replace(
         causal, root=Candidate(end.line, FailureType.COMPLETED, Role.ROOT, LIKELY_END, why, Specificity.WORD)

@@ -45,7 +45,8 @@ class Shown(StrEnum):
 
     REPORTED = "reported"  # why the run failed, where somebody else than the log says that it did
     DENIED = "denied"  # whether it failed, where other words say that it ended well
-    FAILED = "failed"  # whether it failed, where nothing says how it ended
+    TELLING = "telling"  # whether it may tell why the run failed, where nothing says how it ended
+    FAILED = "failed"  # whether it failed, likewise
     COMPLETED = "completed"  # whether it completed, likewise
 
 
@@ -129,8 +130,9 @@ class LineRanker:
             return None
         shown = _end_features(evidence, scores, processes)
         likeliest = max(scores, key=scores.__getitem__)
-        is_denied = _probability(scores[likeliest]) >= self._rows.least[Shown.DENIED]
-        if is_denied or self._is_likely(Shown.FAILED, shown):
+        probability, least = _probability(scores[likeliest]), self._rows.least
+        has_failed = probability >= least[Shown.TELLING] and self._is_likely(Shown.FAILED, shown)
+        if has_failed or probability >= least[Shown.DENIED]:
             return LikelyEnd(likeliest, is_failure=True)
         if not _just_stops(shown) and self._is_likely(Shown.COMPLETED, shown):
             return LikelyEnd(_closing_lines(evidence)[-1], is_failure=False)
@@ -219,7 +221,8 @@ def _just_stops(shown: Mapping[str, float]) -> bool:
     count has reached its total."""
     if "total:short" in shown:
         return True
-    return "total:reached" not in shown and {"last:repeats_itself", "last:shape:over_4"} <= shown.keys()
+    is_routine = "last:shape:to_4" in shown or "last:shape:over_4" in shown
+    return is_routine and "last:repeats_itself" in shown and "total:reached" not in shown
 
 
 def _bounded(score: float) -> float:

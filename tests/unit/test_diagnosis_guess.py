@@ -4,11 +4,14 @@ import io
 
 import pytest
 
+from diagnoser.diagnosis.guess import LIKELY_END
 from diagnoser.model import LIKELY_LINE, Diagnosis, Event, EventKind, Facts
 from diagnoser.rules import schema
 from tests.rule_files import ANALYZER, rule
 
 _ROUNDS = tuple(f"{rank}: round {number} of 40, risk 0.{90 - number}" for number in range(9) for rank in (0, 1))
+
+_EPOCHS = tuple(f"epoch {number} loss {3 - number / 10:.1f}" for number in range(1, 9))
 
 
 def _verdict(*lines: str, facts: Facts | None = None, now: float | None = None) -> Diagnosis:
@@ -56,6 +59,29 @@ def test_a_run_that_shows_that_it_stopped_gets_a_guess(lines: tuple[str, ...], n
 def test_a_log_that_just_stops_gets_no_guess(end: tuple[str, ...]) -> None:
     """Where nobody says that the run failed, a line that only looks like a complaint does not say so either."""
     assert _verdict(*_ROUNDS, *end).decided_by != LIKELY_LINE
+
+
+@pytest.mark.parametrize(
+    ("lines", "decided_by"),
+    [
+        ((*_EPOCHS, "plateau, leaving"), LIKELY_END),
+        (_EPOCHS, "heuristic:no_evidence"),
+        (tuple(line for epoch in _EPOCHS for line in (epoch, "checkpoint -> last.pt")), "heuristic:no_evidence"),
+        (("reading 120 rows", "mean risk 0.81, report in out/report.html"), "heuristic:no_evidence"),
+    ],
+    ids=["spoke after its last step", "ends with a step", "ends with a checkpoint", "says too little"],
+)
+def test_a_log_that_ends_like_those_of_completed_runs_is_of_one(lines: tuple[str, ...], decided_by: str) -> None:
+    """Where nothing says how a run ended, the end of its log may; a log that just stops stays unknown."""
+    assert _verdict(*lines).decided_by == decided_by
+
+
+def test_a_mere_exit_code_gives_way_to_the_line_that_tells_why() -> None:
+    """The run failed, as its launcher reports; its own complaint is the root."""
+    end = ("0: fit_hs: cannot open the vocabulary", "srun: error: gpu-07: task 0: Exited with exit code 3")
+    diagnosis = _verdict(*_ROUNDS, *end)
+    assert diagnosis.root_cause is not None
+    assert (diagnosis.root_cause.text, diagnosis.outcome) == (end[0], "failed")
 
 
 @pytest.mark.parametrize(

@@ -66,8 +66,7 @@ def _with_likely_end(
         return causal
     if end.is_failure:
         return replace(causal, root=_as_candidate(end.line, RuleLog(evidence, tables)))
-    last = evidence.lines[end.line].body
-    if tables.ends.says_passing(last) or tables.ends.says_beginning(last):
+    if tables.ends.is_on_the_way(evidence.lines[end.line].body):
         return causal  # the log was cut
     why = "nothing says how the run ended; logs that end so are of runs that ended well"
     return replace(

@@ -167,6 +167,10 @@ class EndTable:
         """Whether the line says that something begins."""
         return self._matches("beginning", body)
 
+    def is_on_the_way(self, body: str) -> bool:
+        """Whether the line is one that programs print before their end, too: of a part, a step, a complaint."""
+        return any(self._matches(row, body) for row in ("part", "passing", "beginning", "trouble"))
+
     def _says(self, row: str, body: str) -> bool:
         return self._matches(row, body) and not self.says_part(body)
 

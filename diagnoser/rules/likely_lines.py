@@ -217,9 +217,9 @@ def _end_features(evidence: Evidence, scores: Mapping[int, float], processes: Pr
 
 
 def _just_stops(shown: Mapping[str, float]) -> bool:
-    """Whether a log ends within a loop: its last count is short of the total, or its last line is one of many, and no
-    count has reached its total."""
-    if "total:short" in shown:
+    """Whether a process stopped within its loop, as far as is seen: it fell silent, the last count is short of its
+    total, or the last line is one of many, and no count has reached its total."""
+    if "silent" in shown or "total:short" in shown:
         return True
     is_routine = "last:shape:to_4" in shown or "last:shape:over_4" in shown
     return is_routine and "last:repeats_itself" in shown and "total:reached" not in shown

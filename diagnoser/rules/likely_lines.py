@@ -210,6 +210,9 @@ def _end_features(evidence: Evidence, scores: Mapping[int, float], processes: Pr
         shown |= dict.fromkeys((f"closing:{word}" for word in read), 0.3)
     for _, names in features(evidence, closing[-1:]):
         shown |= {f"last:{name}": 0.5 for name in names if not name.startswith("word:")}
+    steps = {(point.stream, point.line) for point in evidence.progress[-_COUNTED:]}
+    if any((evidence.lines[index].stream, evidence.lines[index].number) in steps for index in closing[-1:]):
+        shown["last:a_step"] = 1.0
     counts = [count for index in closing for count in _TOTAL.findall(evidence.lines[index].body[:_READ])]
     for step, total in counts[-1:]:
         shown["total:reached" if int(step) + 1 >= int(total) else "total:short"] = 1.0
@@ -221,8 +224,9 @@ def _just_stops(shown: Mapping[str, float]) -> bool:
     total, or the last line is one of many, and no count has reached its total."""
     if "silent" in shown or "total:short" in shown:
         return True
-    is_routine = "last:shape:to_4" in shown or "last:shape:over_4" in shown
-    return is_routine and "last:repeats_itself" in shown and "total:reached" not in shown
+    is_repeated = "last:shape:to_4" in shown or "last:shape:over_4" in shown
+    is_routine = "last:a_step" in shown or (is_repeated and "last:repeats_itself" in shown)
+    return is_routine and "total:reached" not in shown
 
 
 def _bounded(score: float) -> float:

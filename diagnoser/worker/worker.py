@@ -208,12 +208,17 @@ class Worker:
         await self._attempts_due.wait(await self._pause())
 
     async def _pause(self) -> float:
-        """Until the next attempt that has ended is due, if that is soon."""
+        """Until the next attempt that has ended is due, or a run will have been silent for long, if that is soon."""
+        config, pause = self._config, self._config.poll
         with suppress(Unavailable):
-            due = await self._store.next_end(self._config.timing)
-            if due is not None:
-                return max(SLEEP_MIN, min(self._config.poll, due - self._clock()))
-        return self._config.poll
+            now = self._clock()
+            ended = await self._store.next_end(config.timing)
+            if ended is not None:
+                pause = min(pause, ended - now)
+            silent = await self._store.next_silence(now, config.hang_check_idle, config.poll)
+            if silent is not None:
+                pause = min(pause, max(silent, self._next_hang_check) - now)
+        return max(SLEEP_MIN, pause)
 
     async def _handle(self, claim: Claim, process: Callable[[Claim], Awaitable[ClaimResult]]) -> None:
         key = claim.attempt.key

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.model import AttemptKey, Event, EventKind
+from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, RuntimeFile
 from diagnoser.model.errors import Conflict, DiagnoserError
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.work import Claim
@@ -294,6 +294,27 @@ async def test_a_run_that_fell_silent_is_claimed_until_it_is_forgotten(store: Sq
     assert await store.work.claim_silent(1899.0, 300.0, 60.0, 5) == []
     assert len(await store.work.claim_silent(1900.0, 300.0, 0.0, 5)) == 1
     assert await store.work.claim_silent(90_000.0, 300.0, 60.0, 5) == []
+
+
+async def test_the_next_silence_is_known_beforehand(store: SqlStore) -> None:
+    """When a run will have been silent for long enough is the moment from which it is claimed: after its patience,
+    where it was put off until, and at once when dumps of it have come. One that somebody claimed is none."""
+
+    async def silence(now: float) -> float | None:
+        return await store.work.next_silence(now, 15.0, 2.0)
+
+    await more(store, 1000.0)
+    assert (await silence(1012.9), await silence(1013.0)) == (None, 1015.0)
+    (claim,) = await store.work.claim_silent(1015.0, 15.0, 60.0, 5)
+    assert await silence(1015.0) is None
+    await store.work.release(claim, until=1030.0, patience=40.0)
+    assert (await silence(1020.0), await silence(1029.0)) == (None, 1030.0)
+    await more(store, 1100.0)
+    assert (await silence(1137.0), await silence(1139.0)) == (None, 1140.0)
+    dump = RuntimeFile(EvidenceKind.STACKS, b"dump", rank=0, received=1142.0)
+    await store.evidence.add_runtime_files(KEY, [dump])
+    assert await silence(1142.0) == 1140.0
+    assert await silence(90_000.0) is None
 
 
 async def test_a_new_silence_is_looked_at_before_the_old_one_would_be(store: SqlStore) -> None:

@@ -65,6 +65,18 @@ class WorkRepository(Repository):
         due: float | None = await self._db.value(query)
         return due
 
+    async def next_silence(self, now: float, silent: float, within: float) -> float | None:
+        """When ``claim_silent`` will have something to claim unless a run prints; None where that is not within so many
+        seconds. Runs that print are not read. silent: as there."""
+        row = attempts.c
+        quiet = and_(row.last_line <= now + within - silent, row.last_line > now - _FORGOTTEN)
+        soonest, patient = row.last_line + silent, row.last_line + row.patience
+        put_off_until = case((row.looked_at < row.revision, patient), else_=row.lease)
+        due = case((put_off_until > soonest, put_off_until), else_=soonest)
+        query = select(func.min(due)).where(IS_RUNNING, quiet, row.token == "", due <= now + within)
+        earliest: float | None = await self._db.value(query)
+        return earliest
+
     async def claim_silent(self, now: float, silent: float, lease: float, limit: int) -> list[Claim]:
         """Running attempts without a fatal line that have printed nothing for ``silent`` seconds, nor for their own
         patience: they may hang. Longest silent first.

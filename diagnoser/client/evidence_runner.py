@@ -509,7 +509,8 @@ def activity(before: dict[int, Usage], after: dict[int, Usage], seconds: float) 
             "program": busiest,
             "place": now.place if now.place == was.place else "",
         }
-    return finding("activity", json.dumps({"activity": shown, "seconds": round(seconds, 1)}).encode())
+    first = min(after, default=-1)  # pods of a node must not replace each other's looks
+    return finding("activity", json.dumps({"activity": shown, "seconds": round(seconds, 1)}).encode(), first)
 
 
 def stacks(by_rank: dict[int, Process], seconds: float, folder: str = "") -> Iterator[dict[str, Any]]:

@@ -44,8 +44,6 @@ _OWN_CODE = frozenset({SuspectKind.MISMATCH, SuspectKind.DEADLOCK})
 """Kinds that are bugs of the script: no machine is at fault."""
 _NO_WORK = _OWN_CODE | {SuspectKind.DEAD, SuspectKind.STALLED}
 """Kinds that are no picture of a rank which works while the others wait for it."""
-_WORK_SECONDS = 1800.0
-"""Longest wait for a rank that is at work: process groups wait 10 to 30 minutes for their members."""
 _SOURCES = {SuspectKind.DEAD: "nccl_ras", SuspectKind.STACK: "stack_dump", SuspectKind.AT_WORK: "stack_dump"}
 _CLOCKS = 10.0
 """Seconds by which the clocks of the service and of the ranks may differ."""
@@ -123,13 +121,14 @@ def confirmed(quiet: Silence | None, hang: "HangReport | None") -> Silence | Non
         return quiet
     if hang is None or not hang.suspects:
         return quiet
-    if hang.suspects[0].kind is SuspectKind.AT_WORK:
-        return replace(quiet, confirmed=quiet.seconds >= _WORK_SECONDS)
+    first = hang.suspects[0]
+    if first.kind is SuspectKind.AT_WORK:
+        return replace(quiet, confirmed=quiet.seconds >= first.work_seconds)
     if not _is_sure(hang):
         return quiet
     if quiet.known:
         return replace(quiet, confirmed=True)
-    if hang.suspects[0].kind in _NO_WORK:
+    if first.kind in _NO_WORK:
         return replace(quiet, confirmed=True)
     return quiet
 

@@ -39,6 +39,16 @@ class Work(StrEnum):
     OTHER = "is at work"
 
 
+WORK_SECONDS = {
+    Work.COMPILE: 1800.0,
+    Work.SAVE: 1800.0,
+    Work.EVAL: 1800.0,
+    Work.DATA: 3600.0,
+    Work.COLLECT: 600.0,
+    Work.OTHER: 1800.0,
+}
+"""Longest wait for a rank that is at it: process groups wait 10 to 30 minutes for their members, and a data set that
+one rank indexes is given longer."""
 _WORDS: tuple[tuple[Work, tuple[str, ...]], ...] = (
     (Work.COMPILE, ("cicc", "ptxas", "nvcc", "cc1plus", "triton", "inductor", "dynamo", "compile", "xla", "lowering")),
     (Work.SAVE, ("checkpoint", "serialization.py", "save", "load_state", "safetensors", "restore")),

@@ -251,6 +251,6 @@ def _stuck_or_at_work(suspect: HangSuspect, look: RankActivity, frames: Sequence
             return suspect  # in a collective some libraries spin
         work = activity.kind_of_work(look, frames)
         why = f"{work} ({look.describe()}): {suspect.why}"
-        return replace(suspect, kind=SuspectKind.AT_WORK, why=why)
+        return replace(suspect, kind=SuspectKind.AT_WORK, why=why, work_seconds=activity.WORK_SECONDS[work])
     why = f"{suspect.why}, and used neither processor nor disk between two looks"
     return replace(suspect, why=why, score=max(suspect.score, _STUCK), stuck_in="".join(frames[:1]))

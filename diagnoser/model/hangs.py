@@ -68,6 +68,7 @@ class StuckPlace(StrEnum):
 class HangSuspect:
     """score: 0 to 1; how sure, and how many ranks it explains. node: "" when not known. stuck_in: innermost frame of a
     process that used neither processor nor disk while it was looked at, "" where nobody looked, or it did.
+    work_seconds: how long the others may wait for one that is at work, by what it is at; 0.0 for others.
     """
 
     rank: int
@@ -76,6 +77,7 @@ class HangSuspect:
     score: float
     node: str = ""
     stuck_in: str = ""
+    work_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -463,6 +463,7 @@ def test_the_ranks_of_the_job_are_asked_and_nobody_else(tmp_path: Path) -> None:
     stacks_found = {file.rank: file for file in dumps_of(found, EvidenceKind.STACKS)}
     assert sorted(stacks_found) == [4, 5]
     [looks] = dumps_of(found, EvidenceKind.ACTIVITY)
+    assert looks.rank == 4, "the looks of another pod of the node are of other ranks"
     assert [(look.rank, look.is_at_work) for look in parse_activity(looks.data)] == [(4, False), (5, False)]
     assert stacks_found[4].data.startswith(f"Process {pids[0]}: ".encode())
     assert {line.split()[1] for line in log.read_text().splitlines()} == {"--nonblocking"}

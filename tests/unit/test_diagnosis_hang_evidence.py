@@ -1,6 +1,7 @@
 """What dumps of the ranks add to a verdict, and what they never lead to."""
 
 import io
+import json
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -126,14 +127,15 @@ def test_a_short_silence_is_confirmed_by_the_dumps() -> None:
     assert hang_evidence.confirmed(None, sure) is None
 
 
-def test_a_rank_at_work_explains_a_long_silence() -> None:
-    """Up to half an hour: then a rank that loops for ever is a hang as well."""
-    work = b'{"activity": {"2": {"cores": 0.9, "bytes": 0, "program": "cicc"}}}'
+@pytest.mark.parametrize(("program", "longest"), [("cicc", 1800.0), ("tokenizer", 3600.0), ("gc_collect", 600.0)])
+def test_a_rank_at_work_explains_a_long_silence(program: str, longest: float) -> None:
+    """As long as work of its kind may take: then a rank that loops for ever is a hang as well."""
+    work = json.dumps({"activity": {"2": {"cores": 0.9, "bytes": 0, "program": program}}}).encode()
     files = [*dumps(), RuntimeFile(EvidenceKind.ACTIVITY, work, node="gpu-002", provenance=Provenance.RUNTIME)]
     hang = hang_evidence.analyze(Evidence(), Facts(JOB), files)
     silence = Silence(400.0, 1.0, Stage.TRAIN, confirmed=True)
     assert hang_evidence.confirmed(silence, hang) == replace(silence, confirmed=False)
-    assert hang_evidence.confirmed(replace(silence, seconds=1800.0), hang) == replace(silence, seconds=1800.0)
+    assert hang_evidence.confirmed(replace(silence, seconds=longest), hang) == replace(silence, seconds=longest)
 
 
 def test_a_rank_that_worked_until_the_others_gave_up_accuses_no_node(analyzer: LogAnalyzer) -> None:

@@ -1,38 +1,31 @@
-"""Replay logs through the live watch of metrics: ``python -m tools.metric_runs [SEEDS [FOLDER...]]``.
+"""Replay logs through the live watch of metrics: ``python -m tools.metric_runs [SEEDS]``.
 
-Runs that diverge, that become slow, that never learn; healthy ones from recipes, and the logs of folders.
+Runs that diverge, that become slow, that never learn, and healthy ones, all from recipes.
 """
 
 import random
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
-from statistics import median
 
 import typer
 
 from diagnoser.compress import AttemptLog, Compressor
 from diagnoser.compress.limits import CompressorLimits
-from diagnoser.localize.metric_watch import MetricHistory, speed
+from diagnoser.localize.metric_watch import MetricHistory
 from diagnoser.model import LineBlock, MetricEvent, MetricEventKind, Progress, Stream
-from tests.corpus import CORPUS
 from tools.metric_runs.forms import FORMS
 from tools.metric_runs.recipes import DIVERGENT_FORMS, HEALTHY, divergence, plateau, slowdown
 
 _ALL = CompressorLimits(first=10**6, last=10**6, spread=10**6, latest=10**6, series=4096)
 STEPS, DIVERGENCES = 4000, 10
 SHARES, VOCABULARIES = (0.8, 0.7, 0.5), (8192, 50_257, 256_000)
-NORMAL = CORPUS / "normal"
-STAYED_SLOW, STAYED_HIGH = 0.9, 0.97
-"""Share of the usual speed, and of the loss at an alarm, that bears it out."""
-NEXT, LAST = 100, 50
-"""Points behind an alarm, and newest ones, that are compared."""
 
 
-def points_of(lines: Sequence[str]) -> list[Progress]:
-    """Every point of a log, unsampled."""
+def points_of(lines: Sequence[str], arrivals: Sequence[float] = ()) -> list[Progress]:
+    """Every point of a log, unsampled. arrivals: seconds since the epoch, a line each, where they matter."""
     compressor = Compressor(limits=_ALL)
-    compressor.feed(LineBlock(Stream(), "".join(f"{line}\n" for line in lines).encode()))
+    data = "".join(f"{line}\n" for line in lines).encode()
+    compressor.feed(LineBlock(Stream(), data, arrivals=tuple(enumerate(arrivals, 1))))
     return sorted(AttemptLog(compressor.take()).digest.progress, key=lambda point: point.line)
 
 
@@ -94,48 +87,9 @@ def _seen(runs: Sequence[Sequence[str]], kind: MetricEventKind) -> int:
     return sum([event.kind for _, event in watched(points_of(lines))] == [kind] for lines in runs)
 
 
-def corpus(folder: Path) -> None:
-    """Replay logs of healthy runs as they are. An alarm that the rest of its log bears out is no false one."""
-    alarms = count = 0
-    for path in sorted(folder.glob("*.log")):
-        points = points_of(path.read_text(errors="replace").split("\n"))
-        count += bool(points)
-        for line, event in watched(points):
-            verdict = "true " if is_borne_out(event.kind, points, line) else "FALSE"
-            alarms += verdict == "FALSE"
-            typer.echo(f"{verdict} {path.name} line {line}: {event.kind} {event.why} {event.picture}")
-    typer.echo(f"{folder}: {count} logs with metrics, {alarms} false alarms")
-
-
-def is_borne_out(kind: MetricEventKind, points: Sequence[Progress], line: int) -> bool:
-    """Whether a run went on as an alarm says: no quicker for a while, no wiser to the end. That it diverged its clean
-    end belies.
-
-    line: of the alarm.
-    """
-    before = [point for point in points if point.line <= line]
-    rest = [point for point in points if point.line > line]
-    match kind:
-        case MetricEventKind.SLOWER:
-            return median(map(speed, rest[:NEXT])) < STAYED_SLOW * median(map(speed, before))
-        case MetricEventKind.STUCK:
-            return _newest_loss(rest) > STAYED_HIGH * _newest_loss(before)
-    return False
-
-
-def _newest_loss(points: Sequence[Progress]) -> float:
-    losses = [point.loss for point in points if point.loss is not None]
-    return median(losses[-LAST:]) if losses else 0.0
-
-
 if __name__ == "__main__":
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     divergences(DIVERGENCES)
     lasting_changes(seeds)
     hours, alarms = healthy(seeds, STEPS)
     typer.echo(f"{hours:.0f} hours of healthy log, {alarms} false alarms")
-    for name in sys.argv[2:] or [str(NORMAL)]:
-        if Path(name).is_dir():
-            corpus(Path(name))
-        else:
-            typer.echo(f"no {name}: no real logs are replayed")

@@ -8,7 +8,7 @@ from itertools import chain
 
 from diagnoser.model import Stream
 
-_ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
+_ISO = re.compile(r"(\d{4})[-/](\d\d)[-/](\d\d)[T _](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(?: ([AP]M)\b)?")
 _GLOG = re.compile(r"(?:^|\[)[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{1,9}))?")
 _SYSLOG = re.compile(
     r"(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun) )?(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) {1,2}(\d{1,2}) "
@@ -39,7 +39,8 @@ def read_time(text: str, year: int) -> float:
 def _read_clock(head: str, year: int) -> float | None:
     """The first time of a form with hours, minutes and seconds; None without any, 0.0 for what is no time."""
     if match := _ISO.search(head):
-        return _seconds(match.groups()[:6], match[7])
+        seconds = _seconds(match.groups()[:6], match[7])
+        return seconds + _half_day(match[4], match[8]) if seconds else 0.0
     if match := _GLOG.search(head):
         month, day, h, m, s, part = match.groups()
         return _seconds((year, month, day, h, m, s), part)
@@ -47,6 +48,15 @@ def _read_clock(head: str, year: int) -> float | None:
         name, day, h, m, s, part, y = match.groups()
         return _seconds((y or year, _MONTHS[name], day, h, m, s), part)
     return None
+
+
+def _half_day(hour: str, mark: str | None) -> float:
+    """Seconds between an hour as it is printed and the one that ``AM`` or ``PM`` makes of it."""
+    if mark == "PM" and hour < "12":
+        return 43_200.0
+    if mark == "AM" and hour == "12":
+        return -43_200.0
+    return 0.0
 
 
 def _seconds(fields: tuple[int | str, ...], part: str | None) -> float:

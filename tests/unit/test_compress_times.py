@@ -3,7 +3,7 @@
 import pytest
 
 from diagnoser.model import Stream
-from diagnoser.structure.times import LogClock, moments
+from diagnoser.structure.times import LogClock, moments, read_time
 
 STREAM = Stream("stdout")
 LINES = [
@@ -42,3 +42,13 @@ def test_a_streams_lines_have_the_times_that_each_has_by_itself(first: int) -> N
 def test_lines_without_any_time_came_when_the_first_did() -> None:
     """A log that was sent in one piece has one time."""
     assert moments([0.0, 0.0], [b"one", b"two"], [0.0, 5.0], 2026) == [5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("text", "hour"),
+    [("06:52:41 PM", 18), ("06:52:41 AM", 6), ("12:52:41 PM", 12), ("12:52:41 AM", 0), ("18:52:41 PM", 18)],
+)
+def test_hours_of_half_a_day(text: str, hour: int) -> None:
+    """Scripts of benchmarks print them: an evening that reads as a morning puts twelve hours of silence into a run."""
+    shown = read_time(f"0: STARTING TIMING RUN AT 2026-03-01 {text}", 2026)
+    assert shown == read_time(f"2026-03-01 {hour:02}:52:41", 2026)

@@ -138,17 +138,18 @@ def _newest_loss(points: Sequence[Progress]) -> float:
 
 
 def verdict_alarms(log: TimedLog, analyzer: LogAnalyzer) -> Iterator[Alarm]:
-    """What would be said of the run in its silences and after its fatal lines."""
-    compressor, read = analyzer.compressor(), Delta()
+    """What would be said of the run in its silences, and once after a fatal line."""
+    compressor, read, was_failed = analyzer.compressor(), Delta(), False
     for start, end, quiet in stretches(log.arrivals):
         block = log.block(start, end)
         compressor.feed(block)
-        has_failed = compressor.has_fatal(block.data)
+        has_failed = not was_failed and compressor.has_fatal(block.data)
         if not has_failed and quiet < CERTAIN_SECONDS:
             continue
         read = merge([read, compressor.take()])
         alarm = judged(AttemptLog(read), analyzer, log.arrivals[end - 1], quiet, has_failed=has_failed)
         if alarm:
+            was_failed = was_failed or alarm.kind is AlarmKind.FAILURE
             yield alarm
 
 

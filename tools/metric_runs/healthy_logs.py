@@ -38,6 +38,7 @@ CERTAIN_SECONDS = 60.0
 """Shortest silence that is certain by itself; a shorter one only leads to a look at the ranks."""
 FATAL_QUIET, FATAL_LATEST = 10.0, 60.0
 """Seconds after a fatal line until a running attempt is diagnosed: of silence, and while lines go on."""
+FORGOTTEN_SECONDS = 86_400.0
 DIAGNOSED_SECONDS = 300.0
 """Silence in which a running attempt is diagnosed whatever it printed."""
 JOB = Job("replayed")
@@ -69,7 +70,9 @@ class TimedLog:
 
     @property
     def hours(self) -> float:
-        return (self.arrivals[-1] - self.arrivals[0]) / 3600
+        """Without what lies between two runs: a silence of a day is watched by nobody."""
+        silences = (following - arrival for arrival, following in pairwise(self.arrivals))
+        return sum(silence for silence in silences if silence < FORGOTTEN_SECONDS) / 3600
 
     def block(self, start: int, end: int) -> LineBlock:
         """Some lines, which arrived apart."""

@@ -70,6 +70,8 @@ def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
         return OrderStatus(state, found, "its job is not known any more")
     if job.state is OrderState.ENDED and now - job.ended < UNSEEN_SECONDS:
         return OrderStatus(OrderState.RUNNING, found)
+    if job.state is OrderState.PREEMPTED:
+        return OrderStatus(OrderState.PREEMPTED, found)
     if job.state in (OrderState.ENDED, OrderState.LOST):
         return OrderStatus(OrderState.LOST, found, f"{job.detail}\n{fault(folder)}".strip())
     return OrderStatus(job.state, found)

@@ -54,6 +54,12 @@ SERVER_STARTS = 20.0
 RUNTIMES = 10_000
 """Of earlier runs, that are looked at."""
 
+_OVER = {
+    OrderState.ENDED: BatchState.ENDED,
+    OrderState.LOST: BatchState.LOST,
+    OrderState.PREEMPTED: BatchState.CANCELLED,
+}
+
 log = structlog.get_logger()
 
 
@@ -63,8 +69,10 @@ class CoordinatorSettings:
 
     failures_max: of a shard, or of a trial's scoring, before the trial fails. scorers: trials that are scored at once,
     where the suite does not say. late_factor, late_seconds: a batch that takes this many times what was expected, and
-    then this much longer, is given to a slot that is idle, once. patience: seconds for which nodes or scheduler may not
-    answer before the coordinator gives up. fast: use all nodes, even where fewer end about as early.
+    then this much longer, is given to a slot that is idle, once. queue_seconds: a batch whose node others use for so
+    long is given to a slot that the run has given back, and its node is left alone for as long. patience: seconds for
+    which nodes or scheduler may not answer before the coordinator gives up. fast: use all nodes, even where fewer end
+    about as early.
     """
 
     batch_seconds: float = 60.0
@@ -72,6 +80,7 @@ class CoordinatorSettings:
     scorers: int = 1
     late_factor: float = 4.0
     late_seconds: float = 60.0
+    queue_seconds: float = 60.0
     patience: float = 3600.0
     fast: bool = False
 
@@ -92,6 +101,8 @@ class Coordinator:
     _goal: Goal | None = field(default=None, init=False)
     """Of the first plan."""
     _prior: RuntimeEstimates | None = field(default=None, init=False)
+    _busy_until: dict[str, float] = field(default_factory=dict, init=False)
+    """By node whose GPUs others use."""
 
     async def carry_out(
         self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
@@ -124,7 +135,7 @@ class Coordinator:
         """
         progress = await self._progress(run)
         if progress.run.state is RunState.RUNNING:
-            nodes = await self.executor.nodes()
+            nodes = await self._nodes()
             if await self._record_outcomes(progress, nodes):
                 progress = await self._progress(run)
             progress = await self._score(progress)
@@ -142,6 +153,11 @@ class Coordinator:
         if progress is None:
             raise BadInput(f"there is no run {run}")
         return progress
+
+    async def _nodes(self) -> list[Node]:
+        """Nodes that take work now, without those that others are known to use."""
+        now = self.clock()
+        return [node for node in await self.executor.nodes() if self._busy_until.get(node.name, now) <= now]
 
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
@@ -162,7 +178,7 @@ class Coordinator:
             return False
         orders = [_order(progress, batch) for batch in batches]
         statuses = await self.executor.poll(orders)
-        idle, is_changed = _has_idle_slot(progress, nodes), False
+        idle, is_changed = _idle_nodes(progress, nodes), False
         for batch, order, status in zip(batches, orders, statuses, strict=True):
             if status.state is OrderState.UNKNOWN:
                 await self._start(progress, batch, order)
@@ -181,17 +197,20 @@ class Coordinator:
         status: OrderStatus,
         nodes: Sequence[Node],
         progress: RunProgress,
-        idle: bool,
+        idle: set[str],
     ) -> BatchState:
-        """Cancel a batch that waits on a node that is gone, or takes too long. One that is cancelled here counts as
-        lost, unless it has not begun: then nothing is held against it."""
-        if status.state is OrderState.ENDED:
-            return BatchState.ENDED
-        if status.state is OrderState.LOST:
-            return BatchState.LOST
+        """Cancel a batch that waits in vain, or takes too long. One that has begun counts as lost then; nothing is held
+        against one that has not, or that its scheduler has preempted.
+
+        idle: nodes with a slot that has nothing to do.
+        """
+        if status.state in _OVER:
+            return _OVER[status.state]
         if batch.kind is not BatchKind.INFER:
             return BatchState.RUNNING
-        if status.state is OrderState.QUEUED and batch.node not in {node.name for node in nodes}:
+        if status.state is OrderState.QUEUED:
+            if not self._waits_in_vain(batch, nodes, progress, idle):
+                return BatchState.RUNNING
             await self.executor.cancel(order)
             return BatchState.CANCELLED
         if idle and self._is_late(batch, progress):
@@ -199,6 +218,22 @@ class Coordinator:
             await self.executor.cancel(order)
             return BatchState.LOST
         return BatchState.RUNNING
+
+    def _waits_in_vain(
+        self, batch: BatchRecord, nodes: Sequence[Node], progress: RunProgress, idle: set[str]
+    ) -> bool:
+        """Tell whether a batch in the queue is for another slot: its node is gone, or others use it while a slot is
+        idle on which this run has ended something, so that it is not one more that others use."""
+        if batch.node not in {node.name for node in nodes}:
+            return True
+        now = self.clock()
+        if now - batch.started <= self.settings.queue_seconds:
+            return False
+        given_back = {ended.node for ended in progress.batches if ended.state is BatchState.ENDED}
+        if not (idle & given_back) - {batch.node}:
+            return False
+        self._busy_until[batch.node] = now + self.settings.queue_seconds
+        return True
 
     def _is_late(self, batch: BatchRecord, progress: RunProgress) -> bool:
         """Tell whether a batch takes too long. Once for each shard: where the expectation was wrong, the second try is
@@ -510,10 +545,11 @@ def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str,
     return free
 
 
-def _has_idle_slot(progress: RunProgress, nodes: Sequence[Node]) -> bool:
+def _idle_nodes(progress: RunProgress, nodes: Sequence[Node]) -> set[str]:
+    """Find the nodes with a slot for which nothing waits."""
     if progress.waiting:
-        return False
-    return bool(_free_slots(progress, nodes))
+        return set()
+    return {node for node, _ in _free_slots(progress, nodes)}
 
 
 def _done(progress: RunProgress) -> Done:

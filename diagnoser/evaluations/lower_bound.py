@@ -41,7 +41,8 @@ def lower_bound(trials: Sequence[Trial], slots: Sequence[Slot], estimates: Runti
 def _earliest_inference(trials: Sequence[Trial], kinds: Kinds, estimates: RuntimeEstimates) -> list[float]:
     """Find when each trial could be inferred, if it had all slots."""
     number = sum(kinds.values())
-    leads = {trial.checkpoint: min(_leads(kinds, {trial.checkpoint}, estimates)) for trial in trials}
+    checkpoints = {trial.checkpoint for trial in trials}
+    leads = {checkpoint: min(_leads(kinds, {checkpoint}, estimates)) for checkpoint in checkpoints}
     ends = []
     for trial in trials:
         end = trial.ready

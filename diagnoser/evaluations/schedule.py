@@ -13,27 +13,23 @@ as end about as early as all would.
 import bisect
 import heapq
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, groupby, pairwise
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, pairwise
 
 from diagnoser.evaluations.lower_bound import lower_bound
 from diagnoser.evaluations.remaining_work import Range, Slot, Trial, remaining_slots, remaining_trials
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.model.evaluations import Batch, Done, Goal, Node, Placement, Schedule, Scoring, Suite, TrialShard
 
-_STRETCHES = (0.0, 0.005, 0.01, 0.015, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1, 0.12, 0.25)
-"""How much later than the lower bound the end is tried to be."""
+_ABOUT, _TRIES = 0.01, 5
+"""Ends that differ by this share count as the same; so many are tried."""
 _LATER = 0.02
 """Fewer slots may end this share later than the lower bound of all: GPUs cost more than seconds."""
 _NEARLY_ALL = 0.9
 """Saving fewer slots than the rest is not worth a plan."""
-_ALIKE = 0.005
-"""Deadlines that differ by less than this share of the whole count as the same, so that long trials come first."""
 _PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
 """A shard lasts at most this many starts or seconds, whichever is more: it is what the death of its node costs."""
-_WORTH_STARTS = 4.0
-"""A trial that is too late is cut into pieces of this many starts at least."""
 _EPSILON = 1e-9
 
 _NOTHING = Done()
@@ -69,14 +65,14 @@ def rescheduled(
     slots = remaining_slots(suite, nodes, running, now)
     last_end = max((placement.end for placement in running), default=now)
     trials = tuple(remaining_trials(suite, estimates, done, running, now))
-    planner = _Planner(suite, estimates, trials, now).with_better_order(slots)
+    planner = _planner(suite, estimates, trials, now)
     bound = max(last_end, planner.bound(slots))
     plan = planner.earliest(slots)
     if goal is not None:
         accepted = max(goal.until, plan.makespan, now + (bound - now) * (1 + _LATER))
         plan = planner.smallest(slots, plan, accepted, goal.slots)
     scorings = tuple(Scoring(trial.checkpoint, trial.task.name, at, at + trial.score) for at, trial in plan.scorings)
-    return Schedule(plan.lanes.placements(), scorings, max(plan.makespan, last_end), bound)
+    return Schedule(plan.placements(), scorings, max(plan.makespan, last_end), bound)
 
 
 def in_line(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node]) -> float:
@@ -102,30 +98,42 @@ def gpu_seconds(placements: Iterable[Placement], suite: Suite) -> float:
 class _Plan:
     """scorings: with when each starts."""
 
-    lanes: "_Lanes"
+    lanes: Sequence["_Lane"]
     scorings: Sequence[tuple[float, Trial]]
     makespan: float
+
+    def placements(self) -> tuple[Placement, ...]:
+        placements = chain.from_iterable(lane.placements() for lane in self.lanes)
+        return tuple(sorted(placements, key=lambda placement: (placement.start, placement.node, placement.slot)))
+
+
+@dataclass(frozen=True, slots=True)
+class _Urgent:
+    """A trial, how long before the end it has to be inferred, and its place among all."""
+
+    before_end: float
+    trial: Trial
+    number: int
+
+    @property
+    def rank(self) -> tuple[float, float]:
+        """What has to end early comes first, then the longest."""
+        return -self.before_end, -self.trial.work
 
 
 @dataclass(frozen=True, slots=True)
 class _Planner:
-    """now: before which nothing starts, in seconds of the run. together: place a checkpoint at a time, so that few are
-    loaded; or else by urgency alone."""
+    """now: before which nothing starts, in seconds of the run. by_checkpoint: what waits, in the order of its ranks."""
 
     suite: Suite
     estimates: RuntimeEstimates
     trials: tuple[Trial, ...]
     now: float
-    together: bool = True
+    by_checkpoint: Mapping[str, Sequence[_Urgent]]
 
-    def with_better_order(self, slots: Sequence[Slot]) -> "_Planner":
-        """Choose the order in which the plan for the earliest end comes closer to it."""
-        if len(self.suite.checkpoints) == 1:
-            return self
-        bound, by_urgency = self.bound(slots), replace(self, together=False)
-        if self._plan(slots, bound).makespan <= by_urgency._plan(slots, bound).makespan:
-            return self
-        return by_urgency
+    @property
+    def last(self) -> str:
+        return next(reversed(self.by_checkpoint))
 
     def bound(self, slots: Sequence[Slot]) -> float:
         return max(self.now, lower_bound(self.trials, slots, self.estimates, self.suite.scorers))
@@ -145,64 +153,60 @@ class _Planner:
 
     def _fewest(self, slots: Sequence[Slot], accepted: float) -> int:
         """Find how many of the slots could end by ``accepted`` by the lower bound, which falls with their number."""
-        too_few, enough = 0, len(slots)
-        while enough - too_few > 1:
-            number = (too_few + enough) // 2
-            if self.bound(slots[:number]) <= accepted:
-                enough = number
-            else:
-                too_few = number
-        return enough
+        numbers = range(1, len(slots))
+        return 1 + bisect.bisect_left(numbers, True, key=lambda number: self.bound(slots[:number]) <= accepted)
 
     def earliest(self, slots: Sequence[Slot]) -> _Plan:
-        """Plan with all of these slots, to end as early as it can: bisect to the earliest end that a plan keeps."""
-        bound = self.bound(slots)
-        best, too_early, kept = None, -1, len(_STRETCHES)
-        while kept - too_early > 1:
-            tried = (too_early + kept) // 2
-            end = self.now + (bound - self.now) * (1 + _STRETCHES[tried])
+        """Plan with all of these slots, to end as early as it can: bisect to the earliest end that a plan about keeps.
+
+        Between the lower bound and the end of the plan for it, as no plan keeps the bound itself.
+        """
+        too_early = self.bound(slots)
+        best = self._plan(slots, too_early)
+        late_enough = best.makespan
+        about = (too_early - self.now) * _ABOUT
+        for _ in range(_TRIES):
+            if late_enough - too_early <= about:
+                break
+            end = (too_early + late_enough) / 2
             plan = self._plan(slots, end)
-            if best is None or plan.makespan < best.makespan:
-                best = plan
-            if plan.makespan <= end + _EPSILON:
-                kept = tried
+            if plan.makespan <= end + about:
+                late_enough = end
             else:
-                too_early = tried
-        assert best is not None
+                too_early = end
+            if plan.makespan < best.makespan:
+                best = plan
         return best
 
     def _plan(self, slots: Sequence[Slot], end: float) -> _Plan:
-        lanes = _Lanes(slots, self.estimates)
+        """Place checkpoint after checkpoint, each on as few slots as hold it until the end, so that few load it."""
+        lanes = [_Lane(slot, slot.free) for slot in slots]
         ready = [trial.ready for trial in self.trials]
-        for checkpoint, deadline, numbers in self._groups(end):
-            lanes.turn_to(checkpoint)
-            for number in numbers:
-                ready[number] = max(ready[number], lanes.place(self.trials[number], deadline))
+        for checkpoint, waiting in self.by_checkpoint.items():
+            chosen = self._lanes_for(checkpoint, lanes, end)
+            for urgent in waiting:
+                inferred = chosen.place(urgent.trial, end - urgent.before_end)
+                ready[urgent.number] = max(ready[urgent.number], inferred)
         scorings = _scorings(list(zip(ready, self.trials, strict=True)), self.suite.scorers)
-        last_scored = max((at + trial.score for at, trial in scorings), default=self.now)
-        return _Plan(lanes, scorings, max(lanes.last_end(self.now), last_scored))
+        ends = [lane.end for lane in lanes if lane.batches]
+        ends += [at + trial.score for at, trial in scorings]
+        return _Plan(lanes, scorings, max(ends, default=self.now))
 
-    def _groups(self, end: float) -> Iterator[tuple[str, float, Iterable[int]]]:
-        """Yield trials that are alike in checkpoint and deadline, the urgent ones first, in the order to place them.
-
-        What cannot be cut comes first, as the rest fits around it; then the longest.
-        """
-        alike = max((end - self.now) * _ALIKE, _EPSILON)
-        deadlines = []
-        for before in _scored_before_end(self.trials, self.suite.scorers):
-            deadlines.append(end - math.ceil(before / alike) * alike)
-
-        def group(number: int) -> tuple[str, float, str]:
-            checkpoint = self.trials[number].checkpoint
-            return checkpoint if self.together else "", deadlines[number], checkpoint
-
-        def urgency(number: int) -> tuple[tuple[str, float, str], bool, float]:
-            trial = self.trials[number]
-            return group(number), trial.task.splits, -trial.work
-
-        waiting = [number for number, trial in enumerate(self.trials) if trial.waiting]
-        for (_, deadline, checkpoint), numbers in groupby(sorted(waiting, key=urgency), group):
-            yield checkpoint, deadline, numbers
+    def _lanes_for(self, checkpoint: str, lanes: Sequence["_Lane"], end: float) -> "_Lanes":
+        """Choose lanes whose time until the end holds what waits of a checkpoint."""
+        needed = math.inf  # the last one can have all that is left
+        if checkpoint != self.last:
+            needed = sum(urgent.trial.work + self.estimates.start for urgent in self.by_checkpoint[checkpoint])
+        chosen = list[_Lane]()
+        spare = list[_Lane]()
+        for lane in sorted(lanes, key=lambda lane: lane.preference(checkpoint)):
+            room = end - lane.begin(checkpoint, self.estimates)
+            if needed > 0 and room > 0:
+                chosen.append(lane)
+                needed -= room
+            else:
+                spare.append(lane)
+        return _Lanes(chosen, spare, checkpoint, self.estimates)
 
 
 _Piece = tuple[Trial, Range]
@@ -228,94 +232,100 @@ class _Lane:
             shards = tuple(TrialShard(trial.checkpoint, trial.task.name, *samples) for trial, samples in pieces)
             yield Placement(Batch(shards, end - start), self.slot.node, self.slot.number, start, end)
 
+    def preference(self, checkpoint: str) -> tuple[bool, bool, bool]:
+        """Order lanes for a checkpoint: those that hold it, then those that are begun, and those of others last."""
+        loaded = self.slot.loaded
+        return checkpoint not in loaded, not self.batches, bool(loaded)
+
+    def begin(self, checkpoint: str, estimates: RuntimeEstimates) -> float:
+        """Find when the first sample of a shard of the checkpoint could run here."""
+        begin = self.end + estimates.start
+        if checkpoint == self.last or checkpoint in self.slot.loaded:
+            return begin
+        return begin + estimates.load
+
+    def add(self, trial: Trial, ranges: Iterable[Range], estimates: RuntimeEstimates) -> None:
+        """Put samples of the trial behind what the lane has."""
+        if self.last != trial.checkpoint:
+            self.batches.append((self.end, []))
+            self.end = self.begin(trial.checkpoint, estimates) - estimates.start
+            self.last = trial.checkpoint
+        for first, last in ranges:
+            pieces = _cut(trial, first, last, _longest(estimates))
+            self.batches[-1][1].extend((trial, piece) for piece in pieces)
+            self.end += len(pieces) * estimates.start + (last - first) * trial.seconds
+
 
 class _Lanes:
-    """The slots while a plan is made, in the order in which they could begin with more of one checkpoint."""
+    """Lanes for a checkpoint, in the order in which they could begin with more of it."""
 
-    def __init__(self, slots: Sequence[Slot], estimates: RuntimeEstimates) -> None:
-        self._lanes = [_Lane(slot, slot.free) for slot in slots]
-        self._estimates = estimates
-        self._checkpoint = ""
-        self._with_weights: dict[str, set[int]] = {}
-        """Lanes that need no load, by checkpoint."""
-        for number, slot in enumerate(slots):
-            for checkpoint in slot.loaded:
-                self._with_weights.setdefault(checkpoint, set()).add(number)
-        self._loaded = set[int]()
-        """Those of the checkpoint that is placed now."""
-        self._queue = sorted(map(self._entry, range(len(slots))))
-
-    def placements(self) -> tuple[Placement, ...]:
-        placements = chain.from_iterable(lane.placements() for lane in self._lanes)
-        return tuple(sorted(placements, key=lambda placement: (placement.start, placement.node, placement.slot)))
-
-    def last_end(self, now: float) -> float:
-        """Find when the last of the placements ends; now where there is none."""
-        return max((lane.end for lane in self._lanes if lane.batches), default=now)
-
-    def turn_to(self, checkpoint: str) -> None:
-        """Order the lanes by when they could begin with this checkpoint: those move that hold it or the one before."""
-        if checkpoint == self._checkpoint:
-            return
-        loaded = self._with_weights.setdefault(checkpoint, set())
-        moved = self._loaded | loaded
-        for number in moved:
-            del self._queue[bisect.bisect_left(self._queue, self._entry(number))]
-        self._checkpoint, self._loaded = checkpoint, loaded
-        for number in moved:
-            bisect.insort(self._queue, self._entry(number))
+    def __init__(
+        self, chosen: Sequence[_Lane], spare: Sequence[_Lane], checkpoint: str, estimates: RuntimeEstimates
+    ) -> None:
+        """spare: are chosen, too, where what is placed would be too late in the others."""
+        self._lanes, self._checkpoint, self._estimates = [*chosen, *spare], checkpoint, estimates
+        entries = list(map(self._entry, range(len(self._lanes))))
+        self._queue = sorted(entries[: len(chosen)])
+        self._spare = sorted(entries[len(chosen) :], reverse=True)
+        if not self._queue:
+            self._queue.append(self._spare.pop())
 
     def place(self, trial: Trial, deadline: float) -> float:
         """Give the trial's samples to lanes so that they end by the deadline, or else as early as they can.
 
         Returns when the last sample ends.
         """
-        start = self._estimates.start
-        longest = max(_PIECE_STARTS * start, _PIECE_SECONDS)
         pace = max(trial.seconds, _EPSILON)
-        if trial.work > longest:
-            pace *= 1 + start / longest  # it is cut into shards, and each of them has to start
         waiting, left, end = list(trial.waiting), trial.samples, 0.0
         while left:
-            place, share = 0, left
-            if trial.task.splits:
-                room = math.floor((deadline - self._queue[0][0]) / pace + _EPSILON)
-                if room < 1:  # too late everywhere: all lanes share what is left, in pieces that are worth a start
-                    deadline = self._queue[0][0] + max(left * pace / len(self._lanes), _WORTH_STARTS * start) + pace
-                    continue
-                share = min(left, room)
-            if share == left < trial.samples:
-                # The rest of a trial that is cut goes where it fits best, so that wide gaps stay free for other trials.
+            room = math.floor((deadline - self._queue[0][0]) / pace + _EPSILON)
+            if not trial.task.splits:
+                room = left
+            if room < 1:
+                deadline = self._next_deadline(deadline, pace, left)
+                continue
+            share = min(left, room)
+            place = 0
+            if share == left:  # it goes where it fits best: wide gaps stay free for longer trials
                 last_begin = deadline - left * pace, len(self._lanes)
                 place = max(0, bisect.bisect_right(self._queue, last_begin) - 1)
             _, number = self._queue.pop(place)
-            end = max(end, self._take(number, trial, _taken(waiting, share), longest))
+            lane = self._lanes[number]
+            lane.add(trial, _taken(waiting, share), self._estimates)
             bisect.insort(self._queue, self._entry(number))
+            end = max(end, lane.end)
             left -= share
         return end
 
-    def _take(self, number: int, trial: Trial, ranges: Iterable[Range], longest: float) -> float:
-        """Put samples of the trial behind what the lane has. Returns when they end."""
-        lane = self._lanes[number]
-        if lane.last != trial.checkpoint:
-            lane.batches.append((lane.end, []))
-            lane.end = self._entry(number)[0] - self._estimates.start
-            if lane.last not in lane.slot.loaded:
-                self._with_weights.get(lane.last, set()).discard(number)
-            self._with_weights[trial.checkpoint].add(number)
-            lane.last = trial.checkpoint
-        for first, last in ranges:
-            pieces = _cut(trial, first, last, longest)
-            lane.batches[-1][1].extend((trial, piece) for piece in pieces)
-            lane.end += len(pieces) * self._estimates.start + (last - first) * trial.seconds
-        return lane.end
+    def _next_deadline(self, deadline: float, pace: float, left: int) -> float:
+        """Where it is too late everywhere: keep the deadline in a spare lane that can, or find a later one by which all
+        lanes share what is left, in pieces that are worth a start."""
+        if self._spare and self._spare[-1][0] + pace <= deadline:
+            bisect.insort(self._queue, self._spare.pop())
+            return deadline
+        self._queue = sorted([*self._queue, *self._spare])
+        self._spare = []
+        share = left * pace / len(self._queue)
+        return self._queue[0][0] + max(share, self._estimates.start) + pace
 
     def _entry(self, number: int) -> tuple[float, int]:
-        """Find when the first sample of a shard of the checkpoint could run there."""
-        begin = self._lanes[number].end + self._estimates.start
-        if number in self._loaded:
-            return begin, number
-        return begin + self._estimates.load, number
+        return self._lanes[number].begin(self._checkpoint, self._estimates), number
+
+
+def _planner(suite: Suite, estimates: RuntimeEstimates, trials: tuple[Trial, ...], now: float) -> _Planner:
+    before_end = _scored_before_end(trials, suite.scorers)
+    by_checkpoint: dict[str, list[_Urgent]] = {}
+    for number, trial in enumerate(trials):
+        if trial.waiting:
+            by_checkpoint.setdefault(trial.checkpoint, []).append(_Urgent(before_end[number], trial, number))
+    for waiting in by_checkpoint.values():
+        waiting.sort(key=lambda urgent: urgent.rank)
+    return _Planner(suite, estimates, trials, now, by_checkpoint)
+
+
+def _longest(estimates: RuntimeEstimates) -> float:
+    """Seconds that a shard may take."""
+    return max(_PIECE_STARTS * estimates.start, _PIECE_SECONDS)
 
 
 def _scored_before_end(trials: Sequence[Trial], scorers: int) -> list[float]:

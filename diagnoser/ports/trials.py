@@ -16,6 +16,8 @@ class OrderState(StrEnum):
     ENDED = "ended"
     LOST = "lost"
     """It has ended without saying so, and does not run any more."""
+    PREEMPTED = "preempted"
+    """Its scheduler has ended it to give the GPUs to somebody else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ async def state_after(failures: int, seconds: float, executor: Cancelled) -> Bat
     given: Any = executor
     coordinator = Coordinator(nothing, given, lambda: 1000.0 + seconds, lambda: "n")
     order: Any = object()
-    return await coordinator._state_of(BATCH, order, STATUS, [Node("east", 8)], progress, True)
+    return await coordinator._state_of(BATCH, order, STATUS, [Node("east", 8)], progress, {"east"})
 
 
 async def test_a_late_batch_is_cancelled_once_and_its_second_try_is_left_alone() -> None:

@@ -20,7 +20,11 @@ from diagnoser.model.evaluations import BatchKind, Node
 from diagnoser.ports import Clock, Order, OrderState, OrderStatus
 
 PREFIX = "diagnoser-trial-"
-_STATES = {"PENDING": OrderState.QUEUED, "COMPLETED": OrderState.ENDED}
+_STATES = {
+    "PENDING": OrderState.QUEUED,
+    "COMPLETED": OrderState.ENDED,
+    "PREEMPTED": OrderState.PREEMPTED,
+}
 _TRY_AGAIN = ("timed out", "Unable to contact", "temporarily", "Connection", "connect to", "Socket", "Zero Bytes")
 
 

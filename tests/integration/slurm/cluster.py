@@ -48,12 +48,13 @@ def missing_rest() -> str:
 @dataclass
 class Cluster:
     """folder: all its files. daemons: name of a node, or of a central daemon -> its process. rest: port of slurmrestd,
-    0 for none."""
+    0 for none. cpus: that a node says it has."""
 
     folder: Path
     name: str
     nodes: tuple[str, ...]
     rest: int = 0
+    cpus: int = 2
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -151,15 +152,15 @@ class Cluster:
 
 @contextmanager
 def running(
-    name: str, count: int, silent: int = 10, *, rest: bool = False, settings: Sequence[str] = ()
+    name: str, count: int, silent: int = 10, *, rest: bool = False, cpus: int = 2, settings: Sequence[str] = ()
 ) -> Iterator[Cluster]:
     """A cluster of ``count`` nodes that are idle; ended and removed at the end. silent: seconds after which a node that
-    does not answer is taken for dead. rest: with slurmrestd. settings: more lines of slurm.conf."""
+    does not answer is taken for dead. rest: with slurmrestd. cpus: of a node. settings: more lines of slurm.conf."""
     with ExitStack() as stack:
         folder = Path(tempfile.mkdtemp(prefix=f"{name}-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         names = tuple(f"gpu-{number:02}" for number in range(1, count + 1))
-        cluster = Cluster(folder, name, names, free_ports(1)[0] if rest else 0)
+        cluster = Cluster(folder, name, names, free_ports(1)[0] if rest else 0, cpus)
         _prepare(cluster, silent, settings)
         stack.callback(_stop, cluster)
         munge = folder / "munge"
@@ -213,7 +214,7 @@ def _configuration(cluster: Cluster, silent: int) -> str:
     folder, own = cluster.folder, pwd.getpwuid(os.getuid()).pw_name
     ports = free_ports(len(cluster.nodes) + 1)
     nodes = [
-        f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 RealMemory=1000 State=UNKNOWN"
+        f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={cluster.cpus} RealMemory=1000 State=UNKNOWN"
         for node, port in zip(cluster.nodes, ports[1:], strict=True)
     ]
     return "\n".join(

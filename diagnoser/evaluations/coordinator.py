@@ -219,9 +219,7 @@ class Coordinator:
             return BatchState.LOST
         return BatchState.RUNNING
 
-    def _waits_in_vain(
-        self, batch: BatchRecord, nodes: Sequence[Node], progress: RunProgress, idle: set[str]
-    ) -> bool:
+    def _waits_in_vain(self, batch: BatchRecord, nodes: Sequence[Node], progress: RunProgress, idle: set[str]) -> bool:
         """Tell whether a batch in the queue is for another slot: its node is gone, or others use it while a slot is
         idle on which this run has ended something, so that it is not one more that others use."""
         if batch.node not in {node.name for node in nodes}:
@@ -324,6 +322,9 @@ class Coordinator:
         if state is BatchState.RUNNING:
             return False
         trial, result = progress.trial(batch.key), next(iter(status.results), None)
+        if state is BatchState.CANCELLED:  # preempted: it is scored again
+            await self.ledger.record_batch(self._at(batch, state), (), [trial])
+            return True
         runtimes: dict[str, Runtime] = {}
         try:
             if result is None:

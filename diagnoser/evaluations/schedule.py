@@ -13,6 +13,7 @@ as end about as early as all would.
 import bisect
 import heapq
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -180,33 +181,38 @@ class _Planner:
 
     def _plan(self, slots: Sequence[Slot], end: float) -> _Plan:
         """Place checkpoint after checkpoint, each on as few slots as hold it until the end, so that few load it."""
-        lanes = [_Lane(slot, slot.free) for slot in slots]
+        lanes = [_Lane(number, slot, slot.free) for number, slot in enumerate(slots)]
         ready = [trial.ready for trial in self.trials]
+        with_room = sorted(lanes, key=lambda lane: lane.end)
         for checkpoint, waiting in self.by_checkpoint.items():
-            chosen = self._lanes_for(checkpoint, lanes, end)
+            chosen, spare = self._lanes_for(checkpoint, with_room, end)
+            placing = _Placing(checkpoint, self.estimates, lanes, chosen, spare)
             for urgent in waiting:
-                inferred = chosen.place(urgent.trial, end - urgent.before_end)
+                inferred = placing.place(urgent.trial, end - urgent.before_end)
                 ready[urgent.number] = max(ready[urgent.number], inferred)
+            last_load = end - self.estimates.load - self.estimates.start
+            with_room = [lane for lane in chain(chosen, spare) if lane.end < last_load]
         scorings = _scorings(list(zip(ready, self.trials, strict=True)), self.suite.scorers)
         ends = [lane.end for lane in lanes if lane.batches]
         ends += [at + trial.score for at, trial in scorings]
         return _Plan(lanes, scorings, max(ends, default=self.now))
 
-    def _lanes_for(self, checkpoint: str, lanes: Sequence["_Lane"], end: float) -> "_Lanes":
-        """Choose lanes whose time until the end holds what waits of a checkpoint."""
-        needed = math.inf  # the last one can have all that is left
-        if checkpoint != self.last:
-            needed = sum(urgent.trial.work + self.estimates.start for urgent in self.by_checkpoint[checkpoint])
-        chosen = list[_Lane]()
-        spare = list[_Lane]()
-        for lane in sorted(lanes, key=lambda lane: lane.preference(checkpoint)):
-            room = end - lane.begin(checkpoint, self.estimates)
-            if needed > 0 and room > 0:
-                chosen.append(lane)
-                needed -= room
-            else:
-                spare.append(lane)
-        return _Lanes(chosen, spare, checkpoint, self.estimates)
+    def _lanes_for(
+        self, checkpoint: str, with_room: Sequence["_Lane"], end: float
+    ) -> tuple[list["_Lane"], list["_Lane"]]:
+        """Divide lanes into those whose time until the end holds what waits of a checkpoint, and the others.
+
+        Those that hold its weights come first, then those that a checkpoint before it has begun. The last one gets all.
+        """
+        by_preference = sorted(with_room, key=lambda lane: checkpoint not in lane.slot.loaded)
+        if checkpoint == self.last:
+            return by_preference, []
+        needed = sum(urgent.trial.work + self.estimates.start for urgent in self.by_checkpoint[checkpoint])
+        for number, lane in enumerate(by_preference):
+            if needed <= 0:
+                return by_preference[:number], by_preference[number:]
+            needed -= end - lane.begin(checkpoint, self.estimates)
+        return by_preference, []
 
 
 _Piece = tuple[Trial, Range]
@@ -221,6 +227,7 @@ class _Lane:
     batches: pieces, with when each starts; they are made shards of once the plan is chosen.
     """
 
+    number: int
     slot: Slot
     end: float
     last: str = ""
@@ -231,11 +238,6 @@ class _Lane:
         for (start, pieces), end in zip(self.batches, ends, strict=False):
             shards = tuple(TrialShard(trial.checkpoint, trial.task.name, *samples) for trial, samples in pieces)
             yield Placement(Batch(shards, end - start), self.slot.node, self.slot.number, start, end)
-
-    def preference(self, checkpoint: str) -> tuple[bool, bool, bool]:
-        """Order lanes for a checkpoint: those that hold it, then those that are begun, and those of others last."""
-        loaded = self.slot.loaded
-        return checkpoint not in loaded, not self.batches, bool(loaded)
 
     def begin(self, checkpoint: str, estimates: RuntimeEstimates) -> float:
         """Find when the first sample of a shard of the checkpoint could run here."""
@@ -256,19 +258,23 @@ class _Lane:
             self.end += len(pieces) * estimates.start + (last - first) * trial.seconds
 
 
-class _Lanes:
-    """Lanes for a checkpoint, in the order in which they could begin with more of it."""
+class _Placing:
+    """Gives a checkpoint's trials to lanes, of which it has a queue in the order in which they could begin."""
 
     def __init__(
-        self, chosen: Sequence[_Lane], spare: Sequence[_Lane], checkpoint: str, estimates: RuntimeEstimates
+        self,
+        checkpoint: str,
+        estimates: RuntimeEstimates,
+        lanes: Sequence[_Lane],
+        chosen: Sequence[_Lane],
+        spare: Sequence[_Lane],
     ) -> None:
-        """spare: are chosen, too, where what is placed would be too late in the others."""
-        self._lanes, self._checkpoint, self._estimates = [*chosen, *spare], checkpoint, estimates
-        entries = list(map(self._entry, range(len(self._lanes))))
-        self._queue = sorted(entries[: len(chosen)])
-        self._spare = sorted(entries[len(chosen) :], reverse=True)
+        """lanes: all. spare: are taken, the first one first, where a trial would be too late on those chosen."""
+        self._checkpoint, self._estimates, self._lanes = checkpoint, estimates, lanes
+        self._queue = sorted(map(self._entry, chosen))
+        self._spare = deque(spare)
         if not self._queue:
-            self._queue.append(self._spare.pop())
+            self._take_all()
 
     def place(self, trial: Trial, deadline: float) -> float:
         """Give the trial's samples to lanes so that they end by the deadline, or else as early as they can.
@@ -292,24 +298,29 @@ class _Lanes:
             _, number = self._queue.pop(place)
             lane = self._lanes[number]
             lane.add(trial, _taken(waiting, share), self._estimates)
-            bisect.insort(self._queue, self._entry(number))
+            bisect.insort(self._queue, self._entry(lane))
             end = max(end, lane.end)
             left -= share
         return end
 
     def _next_deadline(self, deadline: float, pace: float, left: int) -> float:
-        """Where it is too late everywhere: keep the deadline in a spare lane that can, or find a later one by which all
+        """Where it is too late everywhere: keep the deadline on a spare lane that can, or find a later one by which all
         lanes share what is left, in pieces that are worth a start."""
-        if self._spare and self._spare[-1][0] + pace <= deadline:
-            bisect.insort(self._queue, self._spare.pop())
-            return deadline
-        self._queue = sorted([*self._queue, *self._spare])
-        self._spare = []
+        if self._spare:
+            spare = self._entry(self._spare.popleft())
+            if spare[0] + pace <= deadline:
+                bisect.insort(self._queue, spare)
+                return deadline
+            self._take_all()
         share = left * pace / len(self._queue)
         return self._queue[0][0] + max(share, self._estimates.start) + pace
 
-    def _entry(self, number: int) -> tuple[float, int]:
-        return self._lanes[number].begin(self._checkpoint, self._estimates), number
+    def _take_all(self) -> None:
+        self._spare.clear()
+        self._queue = sorted(map(self._entry, self._lanes))
+
+    def _entry(self, lane: _Lane) -> tuple[float, int]:
+        return lane.begin(self._checkpoint, self._estimates), lane.number
 
 
 def _planner(suite: Suite, estimates: RuntimeEstimates, trials: tuple[Trial, ...], now: float) -> _Planner:

@@ -32,9 +32,12 @@ from tools.bench.trials import GPUS, LOAD, SCORERS, mix
 ROOT = Path(__file__).parents[2]
 ENGINE = (sys.executable, "-I", "-S", str(Path(__file__).with_name("waiting_engine.py")))
 SIZES = (1, 4)
-MIX = 0
+MIX = 1
+"""Of those of ``tools.bench.trials``, whose bound is about the median of 15."""
 CORES = 32
 """Of a node: a coupled job has an eighth of them, as it has of the GPUs."""
+SILENT = 300
+"""Seconds: on a machine with few cores a node may be slow to answer, and is not dead."""
 CLIENT = 0.5
 """Seconds of a process that asks a server, for the bound."""
 WARM_UP = 10
@@ -65,7 +68,7 @@ def main() -> None:
     partitions = [f"PartitionName=nodes{len(names)} Nodes={','.join(names)} State=UP" for names in parts]
     with (
         tempfile.TemporaryDirectory() as made,
-        slurm.running("trials-bench", sum(SIZES), cpus=CORES, settings=partitions) as cluster,
+        slurm.running("trials-bench", sum(SIZES), SILENT, cpus=CORES, settings=partitions) as cluster,
         ThreadPoolExecutor(len(SIZES)) as pool,
     ):
         sites = [Site(cluster, names, Path(made) / str(len(names))) for names in parts]
@@ -112,17 +115,20 @@ def job_seconds(suite: Suite, known: RuntimeEstimates) -> dict[str, float]:
 
 
 def coupled_jobs(site: Site, suite: Suite, known: RuntimeEstimates) -> tuple[float, dict[str, Any]]:
-    """Run a job a data set, all submitted at once. Returns seconds, and scores by task."""
+    """Run a job a data set, all submitted at once as an array. Returns seconds, and scores by task."""
     place, begun = site.folder / "coupled", time.monotonic()
     seconds = job_seconds(suite, known)
-    for task in sorted(suite.tasks, key=lambda task: -seconds[task.name]):
+    place.mkdir()
+    for number, task in enumerate(sorted(suite.tasks, key=lambda task: -seconds[task.name])):
         samples, scores = place / task.name, place / f"{task.name}.json"
-        samples.mkdir(parents=True)
+        samples.mkdir()
         infer = (*ENGINE, "infer", task.name, "0", str(task.samples), str(samples), str(known.samples[task.name]))
         score = (*ENGINE, "score", str(samples), str(scores), str(known.scores[task.name]))
         runs = f"sleep {known.load} && {subprocess.list2cmdline(infer)} && {subprocess.list2cmdline(score)}"
-        where = (f"--partition={site.partition}", "--ntasks=1", f"--cpus-per-task={CORES // GPUS}")
-        site.cluster.run("sbatch", *where, f"--output={place}/{task.name}.log", f"--wrap={runs}")
+        (place / f"{number}.sh").write_text(runs)
+    where = (f"--partition={site.partition}", "--ntasks=1", f"--cpus-per-task={CORES // GPUS}")
+    jobs = (f"--array=0-{len(suite.tasks) - 1}", f"--output={place}/%a.log")
+    site.cluster.run("sbatch", *where, *jobs, f"--wrap=sh {place}/$SLURM_ARRAY_TASK_ID.sh")
     queue = ("squeue", "-h", f"--partition={site.partition}")
     until(lambda: not site.cluster.run(*queue), "all jobs have ended", 3600)
     took = time.monotonic() - begun
@@ -152,8 +158,7 @@ def coordinated(site: Site, suite: Suite, known: RuntimeEstimates) -> dict[str, 
     for name in site.names:
         words += ["--node", f"{name}={GPUS}"]
     words += ["--folder", str(site.folder / "runs"), "--weights", ""]
-    for option in ("--sbatch", "--sbatch-score"):
-        words += [f"{option}=--export=ALL,PYTHONPATH={ROOT}", f"{option}=--partition={site.partition}"]
+    words += [f"--sbatch=--partition={site.partition}", f"--sbatch-score=--partition={site.partition}"]
     settings = {"DIAGNOSER_DATABASE_URL": f"sqlite:///{site.folder}/bench.db", "PYTHONPATH": str(ROOT)}
     environment = site.cluster.environment | settings
     printed = subprocess.run(words, env=environment, stdout=subprocess.PIPE, check=True).stdout

@@ -128,7 +128,8 @@ class Cluster:
                 self.start_node(name)
         if self.daemons["slurmctld"].poll() is not None:
             self.start_controller()
-        return len(self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False).split()) == len(self.nodes)
+        idle = self.run("sinfo", "-h", "-N", "-t", "idle", "-o", "%N", check=False)  # a line for each partition
+        return set(idle.split()) == set(self.nodes)
 
     def start_rest(self) -> None:
         """It refuses to run as root or as Slurm's own user."""
@@ -213,8 +214,9 @@ def _configuration(cluster: Cluster, silent: int) -> str:
     """Short intervals everywhere: a test waits for them."""
     folder, own = cluster.folder, pwd.getpwuid(os.getuid()).pw_name
     ports = free_ports(len(cluster.nodes) + 1)
+    size = f"CPUs={cluster.cpus} RealMemory=1000 State=UNKNOWN"
     nodes = [
-        f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs={cluster.cpus} RealMemory=1000 State=UNKNOWN"
+        f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} {size}"
         for node, port in zip(cluster.nodes, ports[1:], strict=True)
     ]
     return "\n".join(

@@ -15,29 +15,39 @@ from diagnoser.agent.slurm.commands import CommandResult
 from diagnoser.agent.slurm.evaluation_batches import SlurmBatches
 from diagnoser.evaluations.coordinator import Coordinator
 from diagnoser.evaluations.weights import CopyLimits
-from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunProgress, RunState
+from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, Node, RunProgress, RunState
 from diagnoser.ports import Command, Order, OrderState
 from tests.databases import sqlite_store
+from tests.integration.slurm import cluster as slurm
 from tests.integration.slurm.cluster import Cluster, until
 from tests.trial_runs import FAST, check, completions, suite, trial_run
 
 ROOT = Path(__file__).parents[3]
 
 
-def executor(cluster: Cluster, folder: Path, names: Sequence[str]) -> SlurmBatches:
+def executor(cluster: Cluster, folder: Path, names: Sequence[str], *infer: str) -> SlurmBatches:
+    environment = {**cluster.environment, "PYTHONPATH": str(ROOT)}  # sbatch passes it on
+
     async def run(words: Sequence[str], seconds: float) -> CommandResult:
         def call() -> CommandResult:
-            done = subprocess.run(
-                words, env=cluster.environment, capture_output=True, text=True, timeout=seconds, check=False
-            )
+            done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=seconds, check=False)
             return CommandResult(tuple(words), done.returncode, done.stdout, done.stderr)
 
         return await asyncio.to_thread(call)
 
     nodes = [Node(name, 2) for name in names]
     copies = CopyLimits(str(folder / "weights"), 0.0)
-    more = (f"--export=ALL,PYTHONPATH={ROOT}", "--cpus-per-task=1")
-    return SlurmBatches(nodes, copies, time.time, "", more, more, sys.executable, run)
+    more = ("--cpus-per-task=1",)
+    return SlurmBatches(nodes, copies, time.time, "", (*more, *infer), more, sys.executable, run)
+
+
+BORROWED = (
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=CANCEL",
+    "PartitionName=owners Nodes=gpu-01,gpu-02 PriorityTier=10",
+    "PartitionName=borrowed Nodes=gpu-01,gpu-02 PriorityTier=1 GraceTime={grace}",
+)
+"""Lines of slurm.conf: jobs of owners end those of people who borrow idle nodes."""
 
 
 async def carried_out(cluster: Cluster, folder: Path, names: Sequence[str], kill: str = "") -> RunProgress:
@@ -86,6 +96,54 @@ async def test_a_dead_node_is_taken_over(cluster: Cluster, tmp_path: Path) -> No
     progress = await carried_out(cluster, tmp_path, ("gpu-01", "gpu-02"), kill="gpu-02")
     check(progress)
     assert BatchState.LOST in {batch.state for batch in progress.batches if batch.node == "gpu-02"}
+
+
+@pytest.mark.parametrize(("grace", "times"), [(0, 5), (3, 2)])
+async def test_borrowed_gpus_are_given_back_piece_by_piece(tmp_path: Path, grace: int, times: int) -> None:
+    """A node whose owners take it again and again, and then keep it, costs what ran there: no sample is lost or twice
+    in a result, no shard counts as failed, and what waits for the node is given to the other one.
+
+    grace: seconds between Slurm's SIGTERM and its SIGKILL.
+    """
+    if why := slurm.missing():
+        pytest.skip(f"needs a real Slurm: {why}")
+    settings = [line.format(grace=grace) for line in BORROWED]
+    with slurm.running("borrowed", 2, settings=settings) as cluster:
+        store = await sqlite_store(tmp_path / "test.db")
+        await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (60, 40), 0.2)), backend="slurm"))
+        nodes = executor(cluster, tmp_path, cluster.nodes, "--partition=borrowed")
+        coordinator = Coordinator(
+            store.trials,
+            nodes,
+            time.time,
+            lambda: secrets.token_hex(4),
+            settings=replace(FAST, batch_seconds=1.0, queue_seconds=5.0),
+        )
+
+        def is_borrowed(batch: BatchRecord) -> bool:
+            return batch.node == "gpu-02" and _runs(tmp_path, batch.id)
+
+        taken, limit = 0, time.monotonic() + 400
+        while (progress := await coordinator.step("r1")).run.state is RunState.RUNNING:
+            assert time.monotonic() < limit, progress
+            if taken <= times and any(map(is_borrowed, progress.running)):
+                taken += 1
+                seconds = 600 if taken > times else 1
+                await asyncio.to_thread(_take, cluster, "gpu-02", seconds)
+            await asyncio.sleep(0.3)
+        await store.close()
+    check(progress)
+    assert taken > times
+    assert [record for record in progress.shards if record.failures] == []
+    states = [batch.state for batch in progress.batches if batch.node == "gpu-02"]
+    assert states.count(BatchState.CANCELLED) > times, "the last one waited in vain, the others were preempted"
+
+
+def _take(cluster: Cluster, node: str, seconds: int) -> None:
+    """A job of the owners of a node, which runs before this returns."""
+    words = ("sbatch", "--parsable", "--partition=owners", "--exclusive", f"--nodelist={node}")
+    job = cluster.run(*words, "--output=/dev/null", f"--wrap=sleep {seconds}")
+    until(lambda: cluster.state(job)[0] != "PENDING", "the owners have their node")
 
 
 async def test_a_batch_is_one_job_however_often_it_is_started(cluster: Cluster, tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ def test_a_controller_that_does_not_answer_is_alerted_of_and_the_run_goes_on(clu
     suite_file.write_text(_text(tmp_path, trial_runs.suite(tmp_path, (40, 30), 0.1)))
     words = [sys.executable, "-m", "diagnoser", "evaluations", "run", "--slurm", "--gres", "", "--node", "gpu-01=1"]
     words += ["--weights", "", "--folder", str(tmp_path / "runs"), "--json", "--patience", "0.1"]
-    words += [f"--sbatch=--export=ALL,PYTHONPATH={ROOT}", f"--sbatch-score=--export=ALL,PYTHONPATH={ROOT}"]
     receiver = Receiver()
     settings = {"DIAGNOSER_ALERTMANAGER_URL": f"http://127.0.0.1:{receiver.server_port}"}
     service = Service(tmp_path, free_port(), settings)

@@ -50,6 +50,9 @@ BORROWED = (
 """Lines of slurm.conf: jobs of owners end those of people who borrow idle nodes."""
 
 
+WAIT = 'until [ -e "$0" ]; do sleep 0.1; done; exec "$@"'
+
+
 async def carried_out(cluster: Cluster, folder: Path, names: Sequence[str], kill: str = "") -> RunProgress:
     """kill: a node that dies once something runs there."""
     store = await sqlite_store(folder / "test.db")
@@ -110,14 +113,17 @@ async def test_borrowed_gpus_are_given_back_piece_by_piece(tmp_path: Path, grace
     settings = [line.format(grace=grace) for line in BORROWED]
     with slurm.running("borrowed", 2, settings=settings) as cluster:
         store = await sqlite_store(tmp_path / "test.db")
-        await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (60, 40), 0.2)), backend="slurm"))
+        first, second = (given := suite(tmp_path, (60, 40))).tasks
+        waiting = replace(second, infer=("sh", "-c", WAIT, str(released := tmp_path / "released"), *second.infer))
+        run = trial_run(tmp_path, replace(given, tasks=(first, waiting)))
+        await store.trials.add_run(replace(run, backend="slurm"))
         nodes = executor(cluster, tmp_path, cluster.nodes, "--partition=borrowed")
         coordinator = Coordinator(
             store.trials,
             nodes,
             time.time,
             lambda: secrets.token_hex(4),
-            settings=replace(FAST, batch_seconds=1.0, queue_seconds=5.0),
+            settings=replace(FAST, batch_seconds=1.0, late_seconds=600.0, queue_seconds=5.0),
         )
 
         def is_borrowed(batch: BatchRecord) -> bool:
@@ -130,10 +136,11 @@ async def test_borrowed_gpus_are_given_back_piece_by_piece(tmp_path: Path, grace
                 taken += 1
                 seconds = 600 if taken > times else 1
                 await asyncio.to_thread(_take, cluster, "gpu-02", seconds)
+            if taken > times:
+                released.touch()
             await asyncio.sleep(0.3)
         await store.close()
     check(progress)
-    assert taken > times
     assert [record for record in progress.shards if record.failures] == []
     states = [batch.state for batch in progress.batches if batch.node == "gpu-02"]
     assert states.count(BatchState.CANCELLED) > times, "the last one waited in vain, the others were preempted"

@@ -4,10 +4,10 @@ The cost model: a slot is as many GPUs of a node as one trial needs. It runs bat
 one checkpoint and pays the load once; each of its shards pays the start, and its samples their task's seconds. A trial
 is scored on a CPU when the last of its shards has ended.
 
-For an end T, a trial has to be inferred by T minus its scoring. Trials are placed in the order of these deadlines, and
-longest first where they are alike. Each goes to the slot that can begin it first, and is cut where its deadline is, the
-rest going to the next slot. T is tried from the lower bound upwards until a plan keeps it. Of the slots as few are used
-as end about as early as all would.
+For an end T, a checkpoint gets as many slots as its samples fill until T, so that few slots load it. Its trials are
+placed in the order of their deadlines, which are T minus their scoring; longest first where they are alike. A trial
+goes to the slot that can begin it first, and is cut where its deadline is, the rest going where it just fits. T is
+bisected to the earliest that a plan keeps. Of the slots as few are used as end about as early as all would.
 """
 
 import bisect
@@ -31,6 +31,8 @@ _NEARLY_ALL = 0.9
 """Saving fewer slots than the rest is not worth a plan."""
 _PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
 """A shard lasts at most this many starts or seconds, whichever is more: it is what the death of its node costs."""
+_WORTH_STARTS = 4.0
+"""A trial that is too late is cut into pieces of this many starts at least."""
 _EPSILON = 1e-9
 
 _NOTHING = Done()
@@ -292,7 +294,9 @@ class _Placing:
                 continue
             share = min(left, room)
             place = 0
-            if share == left:  # it goes where it fits best: wide gaps stay free for longer trials
+            if share == left and (left < trial.samples or not trial.task.splits):
+                # What is cut no more goes where it fits best, so that wide gaps stay free for other trials. Whole
+                # trials that can be cut do not: where estimates are off, they would end too late.
                 last_begin = deadline - left * pace, len(self._lanes)
                 place = max(0, bisect.bisect_right(self._queue, last_begin) - 1)
             _, number = self._queue.pop(place)
@@ -313,7 +317,7 @@ class _Placing:
                 return deadline
             self._take_all()
         share = left * pace / len(self._queue)
-        return self._queue[0][0] + max(share, self._estimates.start) + pace
+        return self._queue[0][0] + max(share, _WORTH_STARTS * self._estimates.start) + pace
 
     def _take_all(self) -> None:
         self._spare.clear()

@@ -23,6 +23,8 @@ UNSEEN_SECONDS = 60.0
 """How long the end of a job that ended well may stay unseen: a shared file system shows files late."""
 SUBMITTED, STARTED, CANCELLED, ENDED = "submitted", "started", "cancelled", "ended"
 """Marks: files of a batch. The runner sets the second and the last one."""
+ORDER = "order.json"
+"""There before a scheduler is asked to run the batch, so that nobody has asked it where this is absent."""
 FAULT_LENGTH = 2000
 
 
@@ -39,7 +41,7 @@ class SchedulerJob:
 def write_order(order: Order, copies: CopyLimits, environment: Mapping[str, str]) -> Path:
     folder = Path(order.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write(folder / "order.json", {**asdict(order), "copies": asdict(copies), "environment": dict(environment)})
+    write(folder / ORDER, {**asdict(order), "copies": asdict(copies), "environment": dict(environment)})
     return folder
 
 

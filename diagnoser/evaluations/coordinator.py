@@ -51,6 +51,8 @@ Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Plac
 
 SERVER_STARTS = 20.0
 """A batch that starts a server lasts so many times the start, where its slot has that much to do."""
+STARTS_AT_ONCE = 8
+"""Batches that the scheduler is asked to start at the same time."""
 RUNTIMES = 10_000
 """Of earlier runs, that are looked at."""
 
@@ -368,6 +370,7 @@ class Coordinator:
         waiting.sort(key=lambda trial: -expected[trial.task])  # the longest first: it ends last
         scorers = progress.run.suite.scorers or self.settings.scorers
         free = sorted(set(range(scorers)).difference(running.values()))
+        given = list[tuple[BatchRecord, Order]]()
         for slot, trial in zip(free, waiting, strict=False):
             batch = BatchRecord(
                 self._name(progress),
@@ -381,7 +384,8 @@ class Coordinator:
                 task=trial.task,
             )
             if await self.ledger.start_batch(batch, ()):
-                await self._start(progress, batch, _order(progress, batch))
+                given.append((batch, _order(progress, batch)))
+        await self._start_all(progress, given)
         return await self._progress(progress.run.id)
 
     # --- inference ---
@@ -397,8 +401,8 @@ class Coordinator:
         if self._needs_plan(progress, planned_for, free):
             progress = await self._replan(progress, nodes)
             self._planned_for = planned_for
-        for node, slot in free:
-            await self._give(progress, node, slot)
+        given = [await self._give(progress, node, slot) for node, slot in free]
+        await self._start_all(progress, filter(None, given))
         return await self._progress(progress.run.id)
 
     def _needs_plan(
@@ -452,11 +456,11 @@ class Coordinator:
                 return placed
         return None
 
-    async def _give(self, progress: RunProgress, node: str, slot: int) -> None:
-        """The next shards of the slot's part of the plan, behind one load."""
+    async def _give(self, progress: RunProgress, node: str, slot: int) -> tuple[BatchRecord, Order] | None:
+        """Make a batch of the next shards of the slot's part of the plan, behind one load; None where there is none."""
         placed = self._next(node, slot)
         if placed is None:
-            return
+            return None
         expected = await self._expected(progress)
         batch_seconds = self.settings.batch_seconds
         if progress.run.suite.server is not None:
@@ -467,8 +471,18 @@ class Coordinator:
         self._plan[self._plan.index(placed)] = left
         if not await self.ledger.start_batch(batch, shards):
             self._plan = []  # somebody else has changed what waits
-            return
-        await self._start(progress, batch, _order(progress, batch, shards))
+            return None
+        return batch, _order(progress, batch, shards)
+
+    async def _start_all(self, progress: RunProgress, batches: Iterable[tuple[BatchRecord, Order]]) -> None:
+        """Start batches beside each other: a scheduler takes its time for each."""
+        at_once = asyncio.Semaphore(STARTS_AT_ONCE)
+
+        async def start(batch: BatchRecord, order: Order) -> None:
+            async with at_once:
+                await self._start(progress, batch, order)
+
+        await asyncio.gather(*(start(batch, order) for batch, order in batches))
 
     async def _start(self, progress: RunProgress, batch: BatchRecord, order: Order) -> None:
         """Start a batch. Where the node does not answer, the batch is unknown to it, and started by the next step."""

@@ -136,7 +136,8 @@ class _Planner:
 
     @property
     def last(self) -> str:
-        return next(reversed(self.by_checkpoint))
+        """The checkpoint that is placed last."""
+        return list(self.by_checkpoint)[-1]
 
     def bound(self, slots: Sequence[Slot]) -> float:
         return max(self.now, lower_bound(self.trials, slots, self.estimates, self.suite.scorers))

@@ -13,12 +13,14 @@ import json
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 
 def main() -> None:
     command, *words = sys.argv[1:]
-    {"serve": serve, "infer": infer, "score": score}[command](*words)
+    commands: dict[str, Callable[..., None]] = {"serve": serve, "infer": infer, "score": score}
+    commands[command](*words)
 
 
 def serve(port: str, seconds: str) -> None:

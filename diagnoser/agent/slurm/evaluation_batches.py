@@ -13,7 +13,7 @@ from pathlib import Path
 from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Runner, Slurm, run
 from diagnoser.agent.slurm.parsing import JobRecord, parse_jobs
 from diagnoser.evaluations import batch_folder
-from diagnoser.evaluations.batch_folder import CANCELLED, SUBMITTED, SchedulerJob
+from diagnoser.evaluations.batch_folder import CANCELLED, ORDER, SUBMITTED, SchedulerJob
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.evaluations import BatchKind, Node
@@ -57,7 +57,7 @@ class SlurmBatches:
     async def start(self, order: Order) -> None:
         if batch_folder.is_marked(Path(order.folder), CANCELLED):
             return
-        if _name(order) in await self._jobs([order]):
+        if batch_folder.is_marked(Path(order.folder), ORDER) and _name(order) in await self._jobs([order]):
             return
         folder = batch_folder.write_order(order, self.copies, {})
         words = self._sbatch(_name(order), folder / "runner.log", order.directory)

@@ -13,7 +13,6 @@ bisected to the earliest that a plan keeps. Of the slots as few are used as end 
 import bisect
 import heapq
 import math
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -27,8 +26,6 @@ _ABOUT, _TRIES = 0.01, 5
 """Ends that differ by this share count as the same; so many are tried."""
 _LATER = 0.02
 """Fewer slots may end this share later than the lower bound of all: GPUs cost more than seconds."""
-_NEARLY_ALL = 0.9
-"""Saving fewer slots than the rest is not worth a plan."""
 _PIECE_STARTS, _PIECE_SECONDS = 20.0, 600.0
 """A shard lasts at most this many starts or seconds, whichever is more: it is what the death of its node costs."""
 _WORTH_STARTS = 4.0
@@ -148,7 +145,7 @@ class _Planner:
         least: slots that are used in any case.
         """
         number = max(self._fewest(slots, accepted), least)
-        while number < _NEARLY_ALL * len(slots):
+        while number < len(slots):
             smaller = self._plan(slots[:number], accepted)
             if smaller.makespan <= accepted + _EPSILON:
                 return smaller
@@ -186,36 +183,31 @@ class _Planner:
         """Place checkpoint after checkpoint, each on as few slots as hold it until the end, so that few load it."""
         lanes = [_Lane(number, slot, slot.free) for number, slot in enumerate(slots)]
         ready = [trial.ready for trial in self.trials]
-        with_room = sorted(lanes, key=lambda lane: lane.end)
+        with_room = list(lanes)
         for checkpoint, waiting in self.by_checkpoint.items():
-            chosen, spare = self._lanes_for(checkpoint, with_room, end)
-            placing = _Placing(checkpoint, self.estimates, lanes, chosen, spare)
+            with_room.sort(key=lambda lane: checkpoint not in lane.slot.loaded)
+            chosen = with_room[: self._slots_for(checkpoint, with_room, end)]
+            placing = _Placing(checkpoint, self.estimates, lanes, chosen)
             for urgent in waiting:
                 inferred = placing.place(urgent.trial, end - urgent.before_end)
                 ready[urgent.number] = max(ready[urgent.number], inferred)
             last_load = end - self.estimates.load - self.estimates.start
-            with_room = [lane for lane in chain(chosen, spare) if lane.end < last_load]
+            with_room = [lane for lane in with_room if lane.end < last_load]
         scorings = _scorings(list(zip(ready, self.trials, strict=True)), self.suite.scorers)
         ends = [lane.end for lane in lanes if lane.batches]
         ends += [at + trial.score for at, trial in scorings]
         return _Plan(lanes, scorings, max(ends, default=self.now))
 
-    def _lanes_for(
-        self, checkpoint: str, with_room: Sequence["_Lane"], end: float
-    ) -> tuple[list["_Lane"], list["_Lane"]]:
-        """Divide lanes into those whose time until the end holds what waits of a checkpoint, and the others.
-
-        Those that hold its weights come first, then those that a checkpoint before it has begun. The last one gets all.
-        """
-        by_preference = sorted(with_room, key=lambda lane: checkpoint not in lane.slot.loaded)
+    def _slots_for(self, checkpoint: str, with_room: Sequence["_Lane"], end: float) -> int:
+        """Count how many of these lanes hold what waits of a checkpoint until the end. The last one gets all."""
         if checkpoint == self.last:
-            return by_preference, []
+            return len(with_room)
         needed = sum(urgent.trial.work + self.estimates.start for urgent in self.by_checkpoint[checkpoint])
-        for number, lane in enumerate(by_preference):
+        for number, lane in enumerate(with_room):
             if needed <= 0:
-                return by_preference[:number], by_preference[number:]
+                return number
             needed -= end - lane.begin(checkpoint, self.estimates)
-        return by_preference, []
+        return len(with_room)
 
 
 _Piece = tuple[Trial, Range]
@@ -265,19 +257,11 @@ class _Placing:
     """Gives a checkpoint's trials to lanes, of which it has a queue in the order in which they could begin."""
 
     def __init__(
-        self,
-        checkpoint: str,
-        estimates: RuntimeEstimates,
-        lanes: Sequence[_Lane],
-        chosen: Sequence[_Lane],
-        spare: Sequence[_Lane],
+        self, checkpoint: str, estimates: RuntimeEstimates, lanes: Sequence[_Lane], chosen: Sequence[_Lane]
     ) -> None:
-        """lanes: all. spare: are taken, the first one first, where a trial would be too late on those chosen."""
+        """lanes: all, which are taken where a trial would be too late on those chosen."""
         self._checkpoint, self._estimates, self._lanes = checkpoint, estimates, lanes
-        self._queue = sorted(map(self._entry, chosen))
-        self._spare = deque(spare)
-        if not self._queue:
-            self._take_all()
+        self._queue = sorted(map(self._entry, chosen or lanes))
 
     def place(self, trial: Trial, deadline: float) -> float:
         """Give the trial's samples to lanes so that they end by the deadline, or else as early as they can.
@@ -291,7 +275,7 @@ class _Placing:
             if not trial.task.splits:
                 room = left
             if room < 1:
-                deadline = self._next_deadline(deadline, pace, left)
+                deadline = self._next_deadline(pace, left)
                 continue
             share = min(left, room)
             place = 0
@@ -308,21 +292,12 @@ class _Placing:
             left -= share
         return end
 
-    def _next_deadline(self, deadline: float, pace: float, left: int) -> float:
-        """Where it is too late everywhere: keep the deadline on a spare lane that can, or find a later one by which all
-        lanes share what is left, in pieces that are worth a start."""
-        if self._spare:
-            spare = self._entry(self._spare.popleft())
-            if spare[0] + pace <= deadline:
-                bisect.insort(self._queue, spare)
-                return deadline
-            self._take_all()
+    def _next_deadline(self, pace: float, left: int) -> float:
+        """Where it is too late: let all lanes share what is left, in pieces that are worth a start."""
+        if len(self._queue) < len(self._lanes):
+            self._queue = sorted(map(self._entry, self._lanes))
         share = left * pace / len(self._queue)
         return self._queue[0][0] + max(share, _WORTH_STARTS * self._estimates.start) + pace
-
-    def _take_all(self) -> None:
-        self._spare.clear()
-        self._queue = sorted(map(self._entry, self._lanes))
 
     def _entry(self, lane: _Lane) -> tuple[float, int]:
         return lane.begin(self._checkpoint, self._estimates), lane.number

@@ -113,9 +113,10 @@ async def test_borrowed_gpus_are_given_back_piece_by_piece(tmp_path: Path, grace
     settings = [line.format(grace=grace) for line in BORROWED]
     with slurm.running("borrowed", 2, settings=settings) as cluster:
         store = await sqlite_store(tmp_path / "test.db")
-        first, second = (given := suite(tmp_path, (60, 40))).tasks
-        waiting = replace(second, infer=("sh", "-c", WAIT, str(released := tmp_path / "released"), *second.infer))
-        run = trial_run(tmp_path, replace(given, tasks=(first, waiting)))
+        given, released = suite(tmp_path, (60, 40)), tmp_path / "released"
+        wait = ("sh", "-c", WAIT, str(released))  # so that the other node does not take what is given back too soon
+        tasks = [replace(task, infer=(*wait, *task.infer)) for task in given.tasks]
+        run = trial_run(tmp_path, replace(given, tasks=tuple(tasks)))
         await store.trials.add_run(replace(run, backend="slurm"))
         nodes = executor(cluster, tmp_path, cluster.nodes, "--partition=borrowed")
         coordinator = Coordinator(
@@ -123,7 +124,7 @@ async def test_borrowed_gpus_are_given_back_piece_by_piece(tmp_path: Path, grace
             nodes,
             time.time,
             lambda: secrets.token_hex(4),
-            settings=replace(FAST, batch_seconds=1.0, late_seconds=600.0, queue_seconds=5.0),
+            settings=replace(FAST, batch_seconds=1.0, late_seconds=600.0, queue_seconds=5.0, fast=True),
         )
 
         def is_borrowed(batch: BatchRecord) -> bool:

@@ -108,7 +108,9 @@ DEFERRED = (
         "Report what failures cost, and how many were closed without a person.",
     ),
     Deferred(SERVICE, "alerts", "commands.alerts:alerts_cli", "Show who is notified of what, and try the receivers."),
-    Deferred(SERVICE, "consume", "commands.consume:consume", "Read the lines of a Kafka topic into the database."),
+    Deferred(
+        SERVICE, "consume", "commands.consume:consume", "Read lines of Kafka, Loki or VictoriaLogs into the database."
+    ),
     Deferred(
         SERVICE,
         "check-mapping",

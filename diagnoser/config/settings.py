@@ -258,6 +258,11 @@ class Settings(ChannelSettings):
         "it.",
     )
 
+    line_source_authorization: SecretStr = Field(
+        SecretStr(""),
+        description="Header `Authorization` with which `diagnoser consume --from` asks a log store: `Bearer TOKEN`.",
+    )
+
     otlp_endpoint: str = Field(
         "",
         description="Address of an OpenTelemetry receiver (OTLP over HTTP) for traces, such as "

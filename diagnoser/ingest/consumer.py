@@ -46,9 +46,11 @@ class _Position:
 
 @dataclass(eq=False)
 class LogConsumer:
-    """``run`` it once. ingest must be running. refused: jobs that this topic may not name, with the reason."""
+    """``run`` it once. ingest must be running. protocol: of lines without a place. refused: jobs that it may not name,
+    with the reason."""
 
     source: MessageSource
+    protocol: str
     ingest: IngestService
     store: LogRepository
     reader: MessageReader
@@ -128,7 +130,7 @@ class LogConsumer:
                 await retry.wait(error)
         for advance in advances:
             positions[advance.partition].next = advance.next
-        self.unplaced.note(batch, "kafka", self.reader.defaults, received)
+        self.unplaced.note(batch, self.protocol, self.reader.defaults, received)
         self.metrics.consumed_messages.inc(len(messages))
         await self.source.note_stored({advance.partition: advance.next for advance in advances})
 

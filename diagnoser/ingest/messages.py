@@ -4,7 +4,6 @@ The key of a message is the job. Headers are labels as the mapping reads them, a
 which come before them. What cannot be used is left out with its reason, and its neighbours stay.
 """
 
-import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +12,10 @@ from typing import Literal
 import orjson
 
 from diagnoser.ingest.batch import Batch, Labels, Place, RecordDefaults, Unattributed
-from diagnoser.ingest.line_groups import SAMPLE_BYTES, one_line
+from diagnoser.ingest.line_groups import SAMPLE_BYTES, LineGroups
 from diagnoser.ingest.mapping import FieldMapping, value_of
 from diagnoser.ingest.ndjson import parse_ndjson
-from diagnoser.model import JOB_ID, LineBlock, Stream, UnplacedReason
+from diagnoser.model import JOB_ID, Stream, UnplacedReason
 from diagnoser.ports import Message
 
 MessageFormat = Literal["text", "json"]
@@ -26,10 +25,12 @@ KEY_LABEL = "message key"
 
 @dataclass(slots=True)
 class _Origin:
-    """Messages with one key and the same headers. labels: what they say, with a key that is no job."""
+    """Messages with one key and the same headers. labels: what they say, with a key that is no job. where: their place,
+    once it is known."""
 
     labels: Labels
     defaults: RecordDefaults
+    where: Place | Unattributed | None = None
     messages: list[Message] = field(default_factory=list)
 
 
@@ -50,6 +51,7 @@ class MessageReader:
         """The order within a partition is the order within a stream. Messages without a value, as compacted topics have
         them, say nothing. Raises BadInput when they hold too much for one batch."""
         batch = Batch()
+        groups = LineGroups()
         origins: dict[tuple[bytes, tuple[tuple[str, bytes], ...]], _Origin] = {}
         for message in messages:
             if message.value:
@@ -57,10 +59,14 @@ class MessageReader:
                 origin = origins.get(pair)
                 if origin is None:
                     origin = origins[pair] = self._origin(message)
-                origin.messages.append(message)
-        read = self._read_text if self.format == "text" else self._read_json
+                if self.format == "text":
+                    self._read_text(batch, groups, origin, message)
+                else:
+                    origin.messages.append(message)
+        groups.into(batch, received)
         for origin in origins.values():
-            read(batch, origin, received)
+            if origin.messages:
+                self._read_json(batch, origin, received)
         return batch
 
     def without(self, message: Message, reason: UnplacedReason, detail: str) -> Batch:
@@ -78,20 +84,17 @@ class MessageReader:
             return _Origin(headers, replace(self.defaults, job=key))
         return _Origin((*headers, (KEY_LABEL, key)), self.defaults)
 
-    def _read_text(self, batch: Batch, origin: _Origin, received: float) -> None:
-        """A message is lines, and its time is theirs; one of a kernel is one line."""
-        where = self.mapping.attribute(origin.labels, origin.defaults)
-        if not isinstance(where, Place):
-            for message in origin.messages:
-                leave_out(batch, _with_key(where), message.value)
+    def _read_text(self, batch: Batch, groups: LineGroups, origin: _Origin, message: Message) -> None:
+        """A message is lines, and its time is theirs. Those of one stream stay in their order, also where they differ
+        in headers that say nothing of their place."""
+        if origin.where is None:
+            origin.where = self.mapping.attribute(origin.labels, origin.defaults)
+        if isinstance(origin.where, Unattributed):
+            leave_out(batch, _with_key(origin.where), message.value)
             return
-        texts, times = list[bytes](), list[float]()
-        for message in origin.messages:
-            text = one_line(where.stream, message.value).removesuffix(b"\n")
-            texts.append(text)
-            times += [message.time] * (text.count(b"\n") + 1)
-        known_times = None if all(map(math.isnan, times)) else tuple(times)
-        batch.add(where.target, LineBlock(where.stream, b"\n".join((*texts, b"")), 0, known_times, received))
+        group = groups.at(origin.where)
+        group.texts.append(message.value)
+        group.times.append(message.time)
 
     def _read_json(self, batch: Batch, origin: _Origin, received: float) -> None:
         rows = [row for message in origin.messages for row in _rows(message.value)]

@@ -144,7 +144,7 @@ async def consume(source: Source, store: SqlStore, slow: Slow) -> list[str]:
     async def refused(jobs: Collection[str]) -> Mapping[str, str]:
         return {}
 
-    running = LogConsumer(source, ingest, logs, reader, unplaced, refused, lambda: 100.0, metrics)
+    running = LogConsumer(source, "kafka", ingest, logs, reader, unplaced, refused, lambda: 100.0, metrics)
     stopping = asyncio.Event()
     committing, consuming = asyncio.create_task(ingest.run()), asyncio.create_task(running.run(stopping))
     async with asyncio.timeout(60):

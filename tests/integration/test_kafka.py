@@ -302,7 +302,7 @@ class Consuming:
         self.ingest = IngestService(logs, Compressor, self.metrics, pending_limit=64 << 20)
         reader = MessageReader(DEFAULT, "text", RecordDefaults(sender="kafka:logs"))
         self.consumer = LogConsumer(
-            self.source, self.ingest, logs, reader, self._streams, self._refuse, lambda: 100.0, self.metrics
+            self.source, "kafka", self.ingest, logs, reader, self._streams, self._refuse, lambda: 100.0, self.metrics
         )
 
     async def _refuse(self, jobs: Collection[str]) -> Mapping[str, str]:

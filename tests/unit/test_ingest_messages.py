@@ -38,7 +38,14 @@ def test_the_key_is_the_job_and_headers_say_the_rest() -> None:
     batch = read(TEXT, message(b"one\n", rank="3", node="gpu-1"), message(b"two\nthree", rank="3", node="gpu-1"))
     ((target, (block,)),) = batch.blocks.items()
     assert (target, block.stream) == (Target("llm", None), Stream("stdout", "gpu-1", 3))
-    assert (block.data, block.first, block.times) == (b"one\ntwo\nthree\n", 0, None)
+    assert (block.data, block.first, block.times) == (b"one\ntwo\nthree", 0, None)
+
+
+def test_lines_of_a_stream_stay_in_their_order() -> None:
+    """Headers that say nothing of the place tell no streams apart, and do not put lines in another order."""
+    messages = message(b"1", level="info"), message(b"2", level="error"), message(b"3", level="info")
+    (block,) = read(TEXT, *messages).blocks[Target("llm", None)]
+    assert block.data == b"1\n2\n3"
 
 
 def test_a_line_has_the_time_of_its_message() -> None:
@@ -113,7 +120,7 @@ def test_a_tombstone_says_nothing() -> None:
 def test_bytes_that_are_no_text_are_kept() -> None:
     """The lines stay as they are; keys and headers that are no UTF-8 place nothing, and fail nothing."""
     (block,) = read(TEXT, message(b"\xff\xfe")).blocks[Target("llm", None)]
-    assert block.data == b"\xff\xfe\n"
+    assert block.data == b"\xff\xfe"
     assert reasons(read(TEXT, message(b"\xff", key=b"\xff")))[0][0] is UnplacedReason.NOT_A_JOB_ID
 
 

@@ -188,27 +188,30 @@ def half_load(bench: Bench) -> Iterator[Row]:
 
 
 def quiet_job(bench: Bench) -> Iterator[Row]:
-    """A small request now and then beside 40 connections that send 256 kB bodies without a pause."""
+    """A small request now and then beside 40 connections that send 256 kB bodies without a pause: each of a job of its
+    own, then each of a rank of one job."""
     quiet = [(f"{LOGS}job=quiet&attempt=1&rank=0", body) for body in bench.texts(400, 10)]
-    alone = quantiles(asyncio.run(send_each(bench.server.port, quiet, TEXT, 0.02)), n=100)[-1]
     body = next(iter(bench.texts(1, 2600)))
+    alone = quantiles(asyncio.run(send_each(bench.server.port, quiet, TEXT, 0.02)), n=100)[-1]
+    for name, place in (("40 noisy jobs", "job=noisy-{}&attempt=1"), ("a noisy job of 40 ranks", "job=huge&rank={}")):
+        noisy = [(LOGS + place.format(number), body) for number in range(40)]
+        p99 = quantiles(asyncio.run(_send_beside(bench.server.port, quiet, noisy)), n=100)[-1]
+        measured = f"{p99 / alone:.1f} x ({1000 * alone:.0f} -> {1000 * p99:.0f} ms)"
+        yield Row(f"quiet job beside {name}, p99", "4 x", measured, p99 / alone)
+        bench.drain()
 
-    async def beside() -> list[float]:
-        noisy = [
-            asyncio.create_task(send_each(bench.server.port, [(f"{LOGS}job=noisy-{n}&attempt=1", body)] * 10_000, TEXT))
-            for n in range(40)
-        ]
-        await asyncio.sleep(2)
-        times = await send_each(bench.server.port, quiet, TEXT, 0.02)
-        for task in noisy:
-            task.cancel()
-        await asyncio.gather(*noisy, return_exceptions=True)
-        return times
 
-    p99 = quantiles(asyncio.run(beside()), n=100)[-1]
-    measured = f"{p99 / alone:.1f} x ({1000 * alone:.0f} -> {1000 * p99:.0f} ms)"
-    yield Row("quiet job beside 40 noisy ones, p99", "5 x", measured, p99 / alone)
-    bench.drain()
+async def _send_beside(
+    port: int, quiet: Sequence[tuple[str, bytes]], noisy: Iterable[tuple[str, bytes]]
+) -> list[float]:
+    """Seconds of the quiet requests, while a connection for each noisy one sends it again and again."""
+    tasks = [asyncio.create_task(send_each(port, [request] * 10_000, TEXT)) for request in noisy]
+    await asyncio.sleep(2)
+    times = await send_each(port, quiet, TEXT, 0.02)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return times
 
 
 def many_streams(bench: Bench) -> Iterator[Row]:

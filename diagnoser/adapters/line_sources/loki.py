@@ -1,0 +1,45 @@
+"""Loki's range query (``/loki/api/v1/query_range``). Structured metadata comes among the labels of a stream."""
+
+from typing import Any
+
+import orjson
+
+from diagnoser.adapters.line_sources.store_client import StoreClient
+from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.ports import SourceLine
+
+PATH = "/loki/api/v1/query_range"
+
+
+class LokiSource:
+    """query: LogQL that selects lines, such as ``{job=~".+"}``."""
+
+    def __init__(self, client: StoreClient, query: str) -> None:
+        self._client = client
+        self._query = query
+
+    async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
+        answer = await self._client.get(
+            PATH, {"query": self._query, "start": start, "end": end, "limit": limit, "direction": "forward"}
+        )
+        try:
+            data = orjson.loads(answer)["data"]
+            is_lines = data["resultType"] == "streams"
+            lines = _lines(data["result"]) if is_lines else []
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unavailable(f"not an answer of Loki: {error!r}") from None
+        if not is_lines:
+            raise BadInput(f"the query selects no lines: {self._query}")
+        return lines
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def _lines(streams: list[Any]) -> list[SourceLine]:
+    lines = []
+    for stream in streams:
+        labels = tuple((name, value.encode()) for name, value in stream["stream"].items())
+        for stamp, text, *_ in stream["values"]:
+            lines.append(SourceLine(int(stamp), text.encode(), labels))
+    return lines

@@ -1,0 +1,55 @@
+"""GET requests to a log store: bounded answers, and which faults are for a person to mend."""
+
+import httpx
+
+from diagnoser.model.errors import BadInput, TooLarge, Unavailable
+
+ANSWER_BYTES = 32 << 20
+CONNECT_SECONDS, READ_SECONDS = 5.0, 60.0
+_REFUSED = frozenset({400, 401, 403, 404})
+"""The same request will not succeed later: a query, a password or an address is wrong."""
+_REASON_LENGTH = 300
+
+
+class StoreClient:
+    """url: of the store, with no path of its API. headers: who we are. They go to that host only: a redirect is a
+    fault, and proxies of the environment are not used. Certificates of ``SSL_CERT_FILE`` count."""
+
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
+        self._url = url.rstrip("/")
+        self._client = httpx.AsyncClient(
+            headers={"Accept-Encoding": "identity", **headers},
+            timeout=httpx.Timeout(READ_SECONDS, connect=CONNECT_SECONDS),
+            follow_redirects=False,
+            trust_env=False,
+            verify=httpx.create_ssl_context(),
+        )
+
+    async def get(self, path: str, parameters: dict[str, str | int]) -> bytes:
+        """Raises BadInput, TooLarge, or Unavailable."""
+        try:
+            async with self._client.stream("GET", self._url + path, params=parameters) as response:
+                body = await _read(response)
+        except httpx.InvalidURL as error:
+            raise BadInput(f"{self._url} is no URL: {error}") from None
+        except httpx.HTTPError as error:
+            raise Unavailable(f"{self._url}: {type(error).__name__}") from None
+        if response.status_code == httpx.codes.OK:
+            return body
+        reason = " ".join(body[:_REASON_LENGTH].decode("utf-8", "replace").split())
+        fault = f"{self._url} answers {response.status_code}: {reason}"
+        if response.status_code in _REFUSED:
+            raise BadInput(fault)
+        raise Unavailable(fault)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+async def _read(response: httpx.Response) -> bytes:
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > ANSWER_BYTES:
+            raise TooLarge(f"the answer has more than {ANSWER_BYTES >> 20} MB")
+    return bytes(body)

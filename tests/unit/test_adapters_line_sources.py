@@ -41,7 +41,7 @@ def asked(name: str, body: bytes) -> "list[SourceLine]":
     source = SOURCES[name](cast(StoreClient, Answer(body)), "query")
     reading = source.read(0, 1, 10)
     with pytest.raises(StopIteration) as end:
-        reading.send(None)  # type: ignore[attr-defined]
+        reading.send(None)
     return cast("list[SourceLine]", end.value.value)
 
 

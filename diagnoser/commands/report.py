@@ -22,7 +22,7 @@ def report(
     within: Annotated[str, typer.Option(help="Of the last span, such as 24h or 90d.")] = "30d",
     trace: Annotated[
         Path | None,
-        typer.Option(help="Of a CSV with the columns of AcmeTrace, and of nothing else.", exists=True, dir_okay=False),
+        typer.Option(help="Report on a CSV with the columns of AcmeTrace instead.", exists=True, dir_okay=False),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

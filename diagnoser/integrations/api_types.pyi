@@ -265,6 +265,7 @@ class HangSuspect(TypedDict):
     score: float
     node: NotRequired[str]
     stuck_in: NotRequired[str]
+    work_seconds: NotRequired[float]
 
 class HangLook(TypedDict):
     last_line: float

@@ -602,10 +602,19 @@ def _shared(log: _Log) -> CleanEnd | None:
         index = _index_of(log.evidence.lines, template.last[1], stream)
         if index is None or index >= log.spoken or log.table.says_beginning(log.evidence.lines[index].body):
             continue
-        later = [line for line in log.evidence.lines if line.stream == stream and line.number >= template.first[1]]
-        if not any(line.mark is Mark.TRACEBACK or _is_trouble(log, line) or _is_loud(line) for line in later):
+        if not _complains_from(log, stream, template.first[1]):
             return CleanEnd(index, "every process says so once, behind its loop", Specificity.CLASS)
     return None
+
+
+def _complains_from(log: _Log, stream: Stream, number: int) -> bool:
+    """Whether a line of the stream, from this number on, is a complaint or part of a traceback."""
+    for line in log.evidence.lines:
+        if line.stream != stream or line.number < number:
+            continue
+        if line.mark is Mark.TRACEBACK or _is_trouble(log, line) or _is_loud(line):
+            return True
+    return False
 
 
 def _is_loud(line: Line) -> bool:

@@ -171,13 +171,10 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
     steps = _steps(evidence, alias) or _counts(evidence, of, loops)
     looped, greetings = _loops(loops, alias), _greetings(evidence.templates, alias)
     endings = [template for template in evidence.templates if says_end(template.text)]
-    ends, complaints = _ends_by_shape(endings, alias), set[Process]()
-    for process, lines in last.items():
-        for line in lines:
-            if says_end(line.body):
-                ends[process] = max(ends.get(process, 0), line.number)
-            elif line.severity not in _MILD and complains(line.body):
-                complaints.add(process)
+    ends = _ends_by_shape(endings, alias)
+    for process, line in _said(last, says_end):
+        ends[process] = max(ends.get(process, 0), line.number)
+    complaints = {process for process, line in _said(last, complains) if line.severity not in _MILD}
     reached = dict.fromkeys(looped, 1) | steps
     untrained = greetings.keys() - steps.keys() - looped.keys() - ends.keys()
     return Processes(
@@ -198,6 +195,14 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         broken_off=frozenset(_broken_off(evidence, of, untrained, _first_turns(loops))),
         silent=frozenset(_silent(last, reached, ends, _last_progress(evidence, loops))),
     )
+
+
+def _said(last: Mapping[Process, Sequence[Line]], says: Says) -> Iterator[tuple[Process, Line]]:
+    """The last lines of processes whose message says so."""
+    for process, lines in last.items():
+        for line in lines:
+            if says(line.body):
+                yield process, line
 
 
 def _only_ranks(evidence: Evidence) -> dict[int | str, int]:

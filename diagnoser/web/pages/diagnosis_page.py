@@ -243,14 +243,16 @@ async def _draw(
     context = await scope.logs.context.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)
-    facets, endings, nearby = LogFacets(), tuple[LogEnding, ...](), list[Incident]()
     incident = await scope.core.store.incidents.of_diagnosis(record.id)
-    if index:
-        facets = await asyncio.to_thread(index.facets, LogFilter())
+    facets = await asyncio.to_thread(index.facets, LogFilter()) if index else LogFacets()
+    endings, nearby = tuple[LogEnding, ...](), list[Incident]()
     if verdict.category is Category.UNKNOWN:
+        endings = await asyncio.to_thread(index.endings, ENDINGS) if index else ()
         nearby = await _nearby(scope.core, record, job, incident)
-        if index:
-            endings = await asyncio.to_thread(index.endings, ENDINGS)
+    strip, late = None, ""
+    if record.plan:
+        strip = await plan_strip(scope.core, scope.logs, record.plan)
+        late = why_unchanged(record.plan, scope.core.clock()) if is_late else ""
     return pages.draw(
         "diagnosis.html",
         status,
@@ -280,9 +282,9 @@ async def _draw(
         asked=asked,
         cited=cited_places(asked.reply.lines if asked.reply else (), index),
         policy=plans.commands.policy.hash,
-        strip=await plan_strip(scope.core, scope.logs, record.plan) if record.plan else None,
+        strip=strip,
         kept_nodes=await scope.core.store.evidence.nodes_with_snapshots(record.attempt),
-        late=why_unchanged(record.plan, scope.core.clock()) if record.plan and is_late else "",
+        late=late,
     )
 
 

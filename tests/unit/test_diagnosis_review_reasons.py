@@ -32,16 +32,18 @@ def doubted(analyzer: LogAnalyzer, log: str, *events: Event) -> tuple[AskReason,
     [
         (STEPS + TRACE + OOM, ()),
         (STEPS + TRACE + "KeyError: 'mask'\n", ()),
-        (STEPS + "zx81: the quilt does not fit\n", (AskReason.UNKNOWN,)),
+        (STEPS, (AskReason.UNKNOWN,)),
+        (STEPS + "zx81: the quilt does not fit\n", (AskReason.UNSURE,)),
         (STEPS + "training finished after 19 iterations\n", ()),
         (STEPS + "Done.\n", ()),
     ],
-    ids=["message", "class with a type of its own", "nothing", "end", "done"],
+    ids=["message", "class with a type of its own", "nothing", "guess", "end", "done"],
 )
 def test_a_verdict_of_a_kind_that_is_mostly_right_is_in_no_doubt(
     analyzer: LogAnalyzer, log: str, expected: tuple[AskReason, ...]
 ) -> None:
-    """A rule that knows the message or the class, and a run that says that it ended; not a cause that nobody knows."""
+    """A rule that knows the message or the class, and a run that says that it ended; not a cause that nobody knows, or
+    that is guessed."""
     assert doubted(analyzer, log) == expected
 
 

@@ -77,8 +77,10 @@ def consume(
         int, typer.Option(min=0, max=65535, help="Port for /metrics, on DIAGNOSER_HOST. 0: none.")
     ] = 0,
 ) -> None:
-    """Read the lines of a Kafka topic, or of a log store, into the database; each counts once. Kafka needs the extra
-    `kafka`."""
+    """Read lines of Kafka, Loki or VictoriaLogs into the database.
+
+    Each counts once. Kafka needs the extra `kafka`.
+    """
     from diagnoser.observability import logging
 
     settings = site()

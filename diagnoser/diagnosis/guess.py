@@ -7,7 +7,7 @@ failure, and is never as sure as what leads to an action.
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from diagnoser.model import LIKELY_LINE, Evidence
+from diagnoser.model import LIKELY_LINE, Evidence, Line
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.candidate import Candidate
@@ -16,9 +16,9 @@ from diagnoser.rules.candidate_sources import EXIT_CODE, Heuristics, RuleLog
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.left_behind import Processes
-from diagnoser.rules.likely_lines import LikelyEnd
 from diagnoser.rules.outcome import Ending
 from diagnoser.rules.schema import Role, Specificity
+from diagnoser.structure.loops import find_loops, words_of
 
 LIKELY_END = "heuristic:clean_end_likely"
 """Decider of an end that only looks like those of runs that ended well."""
@@ -45,7 +45,7 @@ def with_guess(
         return causal
     dismissed = _dismissed(causal)
     if causal.root is None and reported is None:
-        return _with_likely_end(causal, tables.ranker.likely_end(evidence, dismissed, processes), evidence, tables)
+        return _with_likely_end(causal, RuleLog(evidence, tables), dismissed, processes)
     if causal.root is None or _is_mere_exit(causal.root):
         likely = tables.ranker.likeliest(evidence, dismissed)
     elif causal.root.is_completed and not causal.root.is_by_rule:
@@ -58,20 +58,44 @@ def with_guess(
 
 
 def _with_likely_end(
-    causal: CausalResult, end: LikelyEnd | None, evidence: Evidence, tables: Heuristics
+    causal: CausalResult, log: RuleLog, dismissed: Collection[int], processes: Processes
 ) -> CausalResult:
     """The result with what a log of which nothing is known most likely shows: why the run failed, or that it ended
     well."""
+    end = log.tables.ranker.likely_end(log.evidence, dismissed, processes)
     if end is None:
         return causal
     if end.is_failure:
-        return replace(causal, root=_as_candidate(end.line, RuleLog(evidence, tables)))
-    if tables.ends.is_on_the_way(evidence.lines[end.line].body):
-        return causal  # the log was cut
+        return replace(causal, root=_as_candidate(end.line, log))
+    if not _may_have_completed(log, end.line, processes):
+        return causal
     why = "nothing says how the run ended; logs that end so are of runs that ended well"
     return replace(
         causal, root=Candidate(end.line, FailureType.COMPLETED, Role.ROOT, LIKELY_END, why, Specificity.WORD)
     )
+
+
+def _may_have_completed(log: RuleLog, end: int, processes: Processes) -> bool:
+    """Whether nothing speaks against a likely end: the line is none of those on the way, with which a log was cut, and
+    introduces nothing; no last word complains; and no process stopped short of it."""
+    line = log.evidence.lines[end]
+    if log.tables.ends.is_on_the_way(line.body) or line.body.rstrip().endswith(":"):
+        return False
+    if processes.complained or not processes.speak_for_all(line.stream):
+        return False
+    return not _is_said_by_some(log.evidence, line, processes)
+
+
+def _is_said_by_some(evidence: Evidence, end: Line, processes: Processes) -> bool:
+    """Whether several processes print the words of an end, and another one does not, or stopped long before. What only
+    one prints, it may say for all."""
+    words = words_of(end.body)
+    count = sum(words_of(line.body) == words for line in evidence.lines if line.stream == end.stream)
+    known = processes.known(end.stream)
+    several = max(find_loops(evidence).processes.get(end.stream, 0), len(known))
+    if count < several:
+        return count > 1
+    return bool(known - {*processes.of[-2 * several :]})
 
 
 def _is_mere_exit(root: Candidate) -> bool:

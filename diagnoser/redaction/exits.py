@@ -30,6 +30,7 @@ NO_EXIT: Mapping[str, str] = {
     "adapters.redis": "wakes other replicas; carries ids",
     "adapters.prometheus": "asks about nodes by their names; carries no text of a log",
     "adapters.kafka": "reads lines, commits offsets",
+    "adapters.line_sources.store_client": "reads lines of a log store by the operator's query",
     "adapters.oidc": "signs people in; carries no text of a log",
     "adapters.object_archive": "the site's own store of logs as they came",
     "channels.channel": "names what channels for alerts send with",

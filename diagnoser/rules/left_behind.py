@@ -70,6 +70,10 @@ class Processes:
     broken_off: frozenset[Process] = frozenset()
     silent: frozenset[Process] = frozenset()
 
+    def known(self, stream: Stream) -> AbstractSet[Process]:
+        """The processes that the log tells apart in a stream."""
+        return {process for process in self.of if process and process[0] == stream}
+
     def left_behind(self, index: int) -> bool:
         """Whether the process that printed a line states no end after it, though its peers state theirs."""
         process = self.of[index] if index < len(self.of) else None

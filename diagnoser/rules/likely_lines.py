@@ -72,6 +72,8 @@ _FORMS = {
     "place_in_file": re.compile(r"\w\.\w{1,5}:\d|\bline \d"),
     "number": _NUMBER,
 }
+_WARNS = re.compile(r"(?i)\bwarn(?:ing)?\b {0,3}:|\bdeprecated\b")
+"""What a line says that calls itself a warning: it shows no failure that nobody else tells of."""
 _UNSET = re.compile(r"(?i)(?<!\w)\w{1,40}[=:] ?(?:false|none|null|off)\b")
 """A field that is told to be unset, whatever it is called."""
 _ALL_SAY = 0.8
@@ -130,6 +132,8 @@ class LineRanker:
             return None
         shown = _end_features(evidence, scores, processes)
         likeliest = max(scores, key=scores.__getitem__)
+        if _WARNS.search(evidence.lines[likeliest].body[:_READ]):
+            return None
         probability, least = _probability(scores[likeliest]), self._rows.least
         has_failed = probability >= least[Shown.TELLING] and self._is_likely(Shown.FAILED, shown)
         if has_failed or probability >= least[Shown.DENIED]:

@@ -37,6 +37,7 @@ SECRET = {
     "slack_signing_secret": canary("slack_signing_secret"),
     "apprise_urls": f"pager=json://user:{canary('apprise_urls')}@{SERVER}",
     "prometheus_token": canary("prometheus_token"),
+    "line_source_authorization": f"Bearer {canary('line_source_authorization')}",
     "oidc_client_secret": canary("oidc_client_secret"),
 }
 """Of each secret setting but the database's, for which there is a test of its own."""

@@ -118,3 +118,10 @@ def test_what_people_called_no_failure_leads_to_no_guess() -> None:
 def test_a_run_that_goes_on_gets_no_guess() -> None:
     """While an attempt is open, a complaint is no end of it."""
     assert _verdict(*_ROUNDS, "1: fit_hs: window must not be empty", now=0.0).decided_by != LIKELY_LINE
+
+
+def test_what_calls_itself_a_warning_is_no_guess() -> None:
+    """Where nobody says that the run failed, a program's own word for its line counts."""
+    assert _verdict("0: fit_hs: reading 120 rows", "0: fit_hs: cannot open the vocabulary").decided_by == LIKELY_LINE
+    warned = _verdict("0: fit_hs: reading 120 rows", "0: fit_hs: warning: cannot open the vocabulary")
+    assert warned.decided_by != LIKELY_LINE

@@ -43,18 +43,26 @@ def with_guess(
         return causal
     if reported is not None and reported.type is not FailureType.UNKNOWN:
         return causal
-    dismissed = _dismissed(causal)
+    log, dismissed = RuleLog(evidence, tables), _dismissed(causal)
     if causal.root is None and reported is None:
-        return _with_likely_end(causal, RuleLog(evidence, tables), dismissed, processes)
-    if causal.root is None or _is_mere_exit(causal.root):
-        likely = tables.ranker.likeliest(evidence, dismissed)
-    elif causal.root.is_completed and not causal.root.is_by_rule:
-        likely = tables.ranker.denies(evidence, causal.root.line, dismissed)
-    else:
+        return _with_likely_end(causal, log, dismissed, processes)
+    likely = _likely_root(causal.root, log, dismissed)
+    if likely is None:
         return causal
-    if likely is None or (causal.root is not None and likely == causal.root.line):
-        return causal
-    return replace(causal, root=_as_candidate(likely, RuleLog(evidence, tables)))
+    return replace(causal, root=_as_candidate(likely, log))
+
+
+def _likely_root(root: Candidate | None, log: RuleLog, dismissed: Collection[int]) -> int | None:
+    """Index of the line that outweighs the root, if that is no more than an exit code, or words of a clean end."""
+    ranker = log.tables.ranker
+    if root is None:
+        return ranker.likeliest(log.evidence, dismissed)
+    likely = None
+    if _is_mere_exit(root):
+        likely = ranker.likeliest(log.evidence, dismissed)
+    elif root.is_completed and not root.is_by_rule:
+        likely = ranker.denies(log.evidence, root.line, dismissed)
+    return None if likely == root.line else likely
 
 
 def _with_likely_end(

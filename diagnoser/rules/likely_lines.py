@@ -212,15 +212,30 @@ def _end_features(evidence: Evidence, scores: Mapping[int, float], processes: Pr
     for index in closing[-_CLOSING:]:
         read = words(_UNSET.sub("", evidence.lines[index].body[:_READ]))
         shown |= dict.fromkeys((f"closing:{word}" for word in read), 0.3)
-    for _, names in features(evidence, closing[-1:]):
+    shown |= _of_last_line(evidence, closing[-1:])
+    return shown | _of_newest_total(evidence, closing)
+
+
+def _of_last_line(evidence: Evidence, last: Sequence[int]) -> dict[str, float]:
+    """What the model of lines sees of the last one, but for its words, and whether it is a step. last: its index."""
+    shown = dict[str, float]()
+    for _, names in features(evidence, last):
         shown |= {f"last:{name}": 0.5 for name in names if not name.startswith("word:")}
     steps = {(point.stream, point.line) for point in evidence.progress[-_COUNTED:]}
-    if any((evidence.lines[index].stream, evidence.lines[index].number) in steps for index in closing[-1:]):
-        shown["last:a_step"] = 1.0
-    counts = [count for index in closing for count in _TOTAL.findall(evidence.lines[index].body[:_READ])]
-    for step, total in counts[-1:]:
-        shown["total:reached" if int(step) + 1 >= int(total) else "total:short"] = 1.0
+    for line in map(evidence.lines.__getitem__, last):
+        if (line.stream, line.number) in steps:
+            shown["last:a_step"] = 1.0
     return shown
+
+
+def _of_newest_total(evidence: Evidence, closing: Sequence[int]) -> dict[str, float]:
+    """Whether the newest count that stands beside its total has reached it."""
+    counts = [count for index in closing for count in _TOTAL.findall(evidence.lines[index].body[:_READ])]
+    if not counts:
+        return {}
+    step, total = counts[-1]
+    has_reached = int(step) + 1 >= int(total)
+    return {"total:reached" if has_reached else "total:short": 1.0}
 
 
 def _just_stops(shown: Mapping[str, float]) -> bool:

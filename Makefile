@@ -37,8 +37,8 @@ run: $(STAMP)  ## serve on 127.0.0.1:8321 with SQLite in ./data
 test: $(STAMP) system torch shippers tools  ## all checks and tests
 	@$(MAKE) --no-print-directory --jobs 2 lint types tests
 
-tests: $(STAMP)  ## the tests alone; many wait for processes, so that two cores have time for four of them
-	$(BIN)/pytest -n 4 --dist loadgroup --no-loadscope-reorder
+tests: $(STAMP)  ## the tests alone; many wait for processes, so that two cores have time for six of them
+	$(BIN)/pytest -n 6 --dist loadgroup --no-loadscope-reorder
 
 system:  ## install what some tests use and this machine lacks (Debian, as root; else those tests skip)
 	@deploy/test/system.sh

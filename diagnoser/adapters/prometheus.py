@@ -60,7 +60,7 @@ class Prometheus:
             answer = _ANSWER.validate_json(body)
         except ValidationError:
             raise Unavailable("Prometheus answers something else than series") from None
-        return [MetricSeries(one.metric, one.values) for one in answer.data.result[:SERIES]]
+        return [MetricSeries(series.metric, series.values) for series in answer.data.result[:SERIES]]
 
 
 async def _bounded(response: httpx.Response) -> bytes:

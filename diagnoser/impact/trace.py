@@ -152,13 +152,12 @@ def _build(rows: Iterator[list[str]]) -> TraceReport:
         by_type=_groups(types),
         by_size=_groups(sizes),
         by_user=_groups(users)[:LISTED],
-        rates=[
-            failure_rate(size, sizes[size].run_seconds / HOUR, sizes[size].failed) for size in SIZES if size in sizes
-        ],
+        rates=_rates(sizes),
     )
 
 
 def _rates(sizes: Mapping[str, _Tally]) -> list[FailureRate]:
+    """The failure rate of each size that the trace has."""
     ran = [size for size in SIZES if size in sizes]
     return [failure_rate(size, sizes[size].run_seconds / HOUR, sizes[size].failed) for size in ran]
 

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 BY_PROMETHEUS = "prometheus"
-"""Who told what the service itself has read from metrics."""
+"""Stands for the credential of what the service itself has read from metrics."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAlert:
-    """What monitoring says of a node, as Alertmanager or Prometheus told. Times are seconds since the epoch.
+    """What monitoring says of a node, as Alertmanager or Prometheus reported it. Times are seconds since the epoch.
 
-    fingerprint: of its labels, as Alertmanager makes it. ended: None while it fires. by: the credential that told it.
+    fingerprint: of its labels, as Alertmanager makes it. ended: None while it fires. by: the credential that sent it.
     """
 
     cluster: str

@@ -254,8 +254,8 @@ def _bounded(score: float) -> float:
 
 def _closing_lines(evidence: Evidence) -> list[int]:
     """The last lines of the log that say anything."""
-    said = (index for index, line in enumerate(evidence.lines) if line.body.strip())
-    return list(deque(said, maxlen=_COUNTED))
+    spoken = (index for index, line in enumerate(evidence.lines) if line.body.strip())
+    return list(deque(spoken, maxlen=_COUNTED))
 
 
 def _last_words(evidence: Evidence) -> frozenset[int]:

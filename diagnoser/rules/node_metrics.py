@@ -99,13 +99,13 @@ def noteworthy(
 ) -> Iterator[NoteworthyMetric]:
     """Find the series of these nodes that are noteworthy. nodes: by the attempt's own names."""
     own_names = {node_log_id("", node): node for node in nodes}
-    for one in series:
-        node = _node_of(one.labels, table.node_labels, own_names)
-        finding = _finding(metric, one.samples)
+    for measured in series:
+        node = _node_of(measured.labels, table.node_labels, own_names)
+        finding = _finding(metric, measured.samples)
         if node is None or finding is None:
             continue
         _, started, ended = finding
-        gpu = next((_clean(one.labels[label]) for label in _GPU if label in one.labels), "")
+        gpu = next((_clean(measured.labels[label]) for label in _GPU if label in measured.labels), "")
         yield NoteworthyMetric(metric.id, node, gpu, started, ended, _words(metric, gpu, finding))
 
 
@@ -166,10 +166,10 @@ def _node_of(labels: Mapping[str, str], names: Sequence[str], own_names: Mapping
 def _words(metric: NodeMetric, gpu: str, finding: _Finding) -> str:
     value, started, ended = finding
     limit = metric.above if metric.above is not None else metric.below
-    told = {"{gpu}": gpu or "?", "{value}": f"{value:.10g}", "{limit}": f"{limit or 0:.10g}"}
-    told["{lasted}"] = f"{ended - started + STEP:.0f} s"
+    values = {"{gpu}": gpu or "?", "{value}": f"{value:.10g}", "{limit}": f"{limit or 0:.10g}"}
+    values["{lasted}"] = f"{ended - started + STEP:.0f} s"
     text = metric.says
-    for name, word in told.items():
+    for name, word in values.items():
         text = text.replace(name, word)
     return text
 

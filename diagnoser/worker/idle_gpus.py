@@ -61,14 +61,14 @@ class IdleGpuWatch:
                 self.outbox.notify()
 
     async def _idle(self, now: float) -> AsyncIterator[tuple[AttemptSummary, Job, MetricEvent]]:
-        """Attempts that fell idle lately. A hang has a verdict, which was told."""
+        """Attempts that fell idle lately. A hang has a verdict, and an alert."""
         silent = await self.store.attempts.page(AttemptState.SILENT, now - IDLE_SECONDS, "", LOOKED_AT)
         for attempt in silent:
             idle = now - attempt.heard
             if attempt.diagnosis or idle > OLDEST_SECONDS:
                 continue
             job = await self.store.jobs.find(attempt.key.job)
-            if job is None or not job.registered:  # nobody would tell that it has ended
+            if job is None or not job.registered:  # nobody would report its end
                 continue
             gpus = gpus_of(job.labels.get("gpus"))
             if gpus and 0 <= idle - _allowed(job) < FRESH_SECONDS:

@@ -1,5 +1,6 @@
 """A job that waits in the queue of a real Slurm: how long, and why, is known once it runs."""
 
+import time
 from datetime import datetime
 from pathlib import Path
 
@@ -20,6 +21,7 @@ def test_a_launch_tells_how_long_it_waited_and_why(cluster: Cluster, tmp_path: P
         until(lambda: "Resources" in cluster.run("squeue", "-h", "-j", waiting, "-o", "%r"), "Slurm says why it waits")
         looks = lab.agent.folder / f"{NAME}.json"
         until(lambda: '"Resources"' in looks.read_text(), "the agent has seen it wait")
+        time.sleep(2)  # Slurm's times are whole seconds: the wait is to be longer than one
         cluster.run("scancel", blocker)
         path = f"/api/v1/jobs/slurm-{NAME}-{waiting}"
         until(lambda: lab.client.get(path).status_code == 200, "the second job is known")

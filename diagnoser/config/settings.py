@@ -134,7 +134,9 @@ class Settings(ChannelSettings):
 
     exit_grace_seconds: Seconds = Field(1.0, description="Seconds to wait for late lines after an attempt has ended.")
     fatal_debounce_seconds: Seconds = Field(
-        10.0, description="Seconds without new lines after a fatal line before the diagnosis."
+        10.0,
+        description="Seconds without new lines after a fatal line before the diagnosis; longer where the scheduler "
+        "shows the job running.",
     )
     hang_check_idle_seconds: Seconds = Field(
         11.0,

@@ -128,6 +128,14 @@ def expected_silence(evidence: Evidence, known: Baseline) -> ExpectedSilence | N
     return ExpectedSilence(stage, _ahead(evidence, points), rhythm.usual, in_training, confirmed, in_training)
 
 
+def stands_still_after(limit: ExpectedSilence | None) -> float:
+    """Seconds of silence from which on a run that printed what looks fatal is not expected to go on: peers of a process
+    that died wait for it. limit: None where the log shows no stage."""
+    if limit is None or not limit.known:
+        return _CONFIRMED_FLOOR
+    return limit.suspected - limit.ahead
+
+
 def agreed_silence(limit: ExpectedSilence | None, contract: JobContract) -> ExpectedSilence | None:
     """The expected silence with what the job itself asks for, where it stands before or between its steps."""
     if limit is None:

@@ -20,7 +20,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
-from diagnoser.localize.hang_detection import ExpectedSilence
+from diagnoser.localize.hang_detection import ExpectedSilence, stands_still_after
 from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, PlanReason, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
@@ -28,7 +28,7 @@ from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.plan_service import PlanService, trace_transition
-from diagnoser.planning.planner import DecisionPlanner
+from diagnoser.planning.planner import DecisionPlanner, ends_running
 from diagnoser.ports import Clock, WakeSignal
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.worker.lease import claimed, renewed
@@ -80,6 +80,7 @@ class ShadowEvaluation(Protocol):
 class ClaimResult(StrEnum):
     SAVED = "saved"
     SOUND = "sound"  # the run goes on and its log shows no cause
+    MAY_GO_ON = "may_go_on"  # its scheduler shows it running, and it may have outlived what looks fatal
     SUSPECTED = "suspected"  # it is silent for longer than usual: evidence is asked for
     ENDED_MEANWHILE = "ended_meanwhile"  # the run ended after its log was read: the whole of it is to be diagnosed
     OVERTAKEN = "overtaken"  # the lease ran out and somebody else took it
@@ -254,6 +255,10 @@ class Worker:
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim, limit, diagnosis))
             return ClaimResult.SOUND
+        stands_still = await self._stands_still_at(claim, log) if may_go_on(claim, diagnosis) else 0.0
+        if stands_still > started:
+            await self._store.put_off(claim, stands_still, self._config.timing)
+            return ClaimResult.MAY_GO_ON
         record, saved = await self._save(claim, diagnosis, started)
         self._start_llm_stage(claim, record, log, facts)
         if self._evidence:
@@ -263,6 +268,11 @@ class Worker:
         await self._shadow.observe(record, log, facts)
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
+
+    async def _stands_still_at(self, claim: Claim, log: AttemptLog) -> float:
+        """When the run will have been silent for longer than its rhythm explains, unless it prints."""
+        limit = await self._analysis.patience(claim.job, log, await self._context.baseline(claim.job))
+        return claim.attempt.last_line + stands_still_after(limit)
 
     async def _save(
         self, claim: Claim, diagnosis: Diagnosis, started: float
@@ -423,6 +433,17 @@ class Worker:
 def failure_visible_at(attempt: Attempt) -> float:
     """When it was first known that the attempt is over, or fails; of one that hangs, its last line."""
     return min((time for time in (attempt.fatal, attempt.ended) if time is not None), default=attempt.last_line)
+
+
+def may_go_on(claim: Claim, diagnosis: Diagnosis) -> bool:
+    """Tell whether only a line that looks fatal says that the run fails, while its scheduler shows it running: many
+    runs catch such an error, and go on. What was said of an attempt before is kept up to date."""
+    attempt = claim.attempt
+    if not claim.runs or attempt.fatal is None or attempt.diagnosed:
+        return False
+    if claim.hinted >= attempt.last_line:
+        return False
+    return not ends_running(diagnosis)
 
 
 def is_sound(claim: Claim, diagnosis: Diagnosis) -> bool:

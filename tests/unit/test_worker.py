@@ -23,6 +23,7 @@ from diagnoser.model import (
     EventKind,
     Facts,
     Job,
+    Provenance,
     Stage,
     TransitionResult,
 )
@@ -568,3 +569,50 @@ async def test_a_run_that_says_it_ended_is_judged_after_a_short_silence(store: S
     assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.FAILED]
     ((_, facts),) = bench.seen
     assert not [event for event in facts.events if event.kind is EventKind.EXIT], "no fact, only a hint"
+
+
+async def test_a_run_that_its_scheduler_shows_running_is_no_failure_while_it_may_go_on(store: SqlStore) -> None:
+    """A line looks fatal; the verdict waits for a silence that the run's rhythm does not explain, and each new line
+    begins that anew."""
+    bench = Bench(store)
+    bench.limit = ExpectedSilence(Stage.TRAIN, 0.0, 15.0, 45.0, 150.0, 45.0)
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0)
+    for printed, silent in ((None, 21.0), (1040.0, 44.0)):
+        if printed:
+            await bench.lines(at=printed, fatal=False)
+        bench.now = (printed or 1000.0) + silent
+        assert await bench.worker.step() == 1
+        assert await bench.worker.step() == 0, "put off"
+    assert await bench.found() == []
+    bench.now = 1085.5
+    assert await bench.worker.step() == 1
+    assert [record.diagnosis for record in await bench.found()] == [diagnosis()]
+
+
+@pytest.mark.parametrize("limit", [None, ExpectedSilence(Stage.INIT, 0.0, 0.0, 270.0, 900.0, 0.0, known=False)])
+async def test_a_run_of_unknown_rhythm_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSilence | None) -> None:
+    """A process died as the job began, and its peers wait without a word."""
+    bench = Bench(store)
+    bench.limit = limit
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0)
+    counts = []
+    for bench.now in (1059.0, 1060.5):
+        await bench.worker.step()
+        counts.append(len(await bench.found()))
+    assert counts == [0, 1]
+
+
+async def test_a_verdict_that_was_put_off_comes_with_the_end_of_the_run(store: SqlStore) -> None:
+    """The scheduler tells the end long before the silence would have told it."""
+    bench = Bench(store)
+    bench.limit = ExpectedSilence(Stage.TRAIN, 0.0, 600.0, 1800.0, 6000.0, 1800.0)
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0)
+    bench.now = 1021.0
+    assert (await bench.worker.step(), await bench.found()) == (1, [])
+    await store.jobs.add_event(KEY, Event(EventKind.EXIT, 1030.0, code=1, provenance=Provenance.SCHEDULER))
+    bench.now = 1033.0
+    assert await bench.worker.step() == 1
+    assert len(await bench.found()) == 1

@@ -22,6 +22,7 @@ from diagnoser.compress.delta import Delta
 from diagnoser.compress.sampling import merge
 from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
+from diagnoser.localize.hang_detection import stands_still_after
 from diagnoser.localize.metric_watch import speed
 from diagnoser.model import Baseline, Facts, Job, LineBlock, MetricEventKind, Progress, Stream
 from diagnoser.model.taxonomy import Outcome
@@ -141,16 +142,18 @@ def _newest_loss(points: Sequence[Progress]) -> float:
 
 
 def verdict_alarms(log: TimedLog, analyzer: LogAnalyzer) -> Iterator[Alarm]:
-    """What would be said of the run in its silences, and once after a fatal line."""
-    compressor, read, was_failed = analyzer.compressor(), Delta(), False
+    """What would be said of the run in its silences, while its scheduler shows it running; of shorter ones, too, once
+    it printed a fatal line."""
+    compressor, read, has_fatal, was_failed = analyzer.compressor(), Delta(), False, False
     for start, end, quiet in stretches(log.arrivals):
         block = log.block(start, end)
         compressor.feed(block)
-        has_failed = not was_failed and compressor.has_fatal(block.data)
-        if not has_failed and quiet < CERTAIN_SECONDS:
+        has_fatal = has_fatal or compressor.has_fatal(block.data)
+        may_fail = has_fatal and not was_failed
+        if not may_fail and quiet < CERTAIN_SECONDS:
             continue
         read = merge([read, compressor.take()])
-        alarm = judged(AttemptLog(read), analyzer, log.arrivals[end - 1], quiet, has_failed=has_failed)
+        alarm = judged(AttemptLog(read), analyzer, log.arrivals[end - 1], quiet, may_fail=may_fail)
         if alarm:
             was_failed = was_failed or alarm.kind is AlarmKind.FAILURE
             yield alarm
@@ -167,13 +170,15 @@ def stretches(arrivals: Sequence[float]) -> Iterator[tuple[int, int, float]]:
             start = end
 
 
-def judged(log: AttemptLog, analyzer: LogAnalyzer, arrival: float, quiet: float, *, has_failed: bool) -> Alarm | None:
+def judged(log: AttemptLog, analyzer: LogAnalyzer, arrival: float, quiet: float, *, may_fail: bool) -> Alarm | None:
     """Give the verdict on a running attempt; None where it is left alone.
 
-    arrival: of its newest line. quiet: seconds of silence behind that. has_failed: it printed a fatal line.
+    arrival: of its newest line. quiet: seconds of silence behind that. may_fail: it printed a fatal line.
     """
-    if not has_failed and quiet < DIAGNOSED_SECONDS:
-        limit = pipeline.expected_silence_of(JOB, log.evidence, Baseline())
+    limit = pipeline.expected_silence_of(JOB, log.evidence, Baseline())
+    if may_fail and quiet < stands_still_after(limit):
+        return None
+    if not may_fail and quiet < DIAGNOSED_SECONDS:
         silence = limit.silence(quiet) if limit else None
         if silence is None or not silence.confirmed:
             return None

@@ -167,6 +167,12 @@ class WorkRepository(Repository):
         values |= {} if patience is None else {"patience": patience}
         await self._db.execute(_update_claimed(claim).values(values))
 
+    async def put_off(self, claim: Claim, until: float, timing: Timing) -> None:
+        """A running attempt gets no verdict before ``until``; its fatal line stays marked, and its end makes it due at
+        once. Ignored when the lease was lost."""
+        values = {"token": "", "lease": 0.0, "tries": 0, "dirty": until - timing.fatal_debounce}
+        await self._db.execute(_update_claimed(claim).values(values))
+
     async def hand_back_ended(self, claim: Claim) -> bool:
         """Where the attempt has ended since it was claimed, end the lease without a verdict and keep its fatal mark.
         Whether it has; False as well when the lease was lost."""

@@ -133,7 +133,7 @@ def stands_still_after(limit: ExpectedSilence | None) -> float:
     that died wait for it. limit: None where the log shows no stage."""
     if limit is None or not limit.known:
         return _CONFIRMED_FLOOR
-    return limit.suspected - limit.ahead
+    return max(_CONFIRMED_FLOOR, limit.suspected) - limit.ahead
 
 
 def agreed_silence(limit: ExpectedSilence | None, contract: JobContract) -> ExpectedSilence | None:

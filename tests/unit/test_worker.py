@@ -42,6 +42,8 @@ from tests.scripted_worker import Bystander, delta_of, scripted_worker
 CONFIG = WorkerConfig(TIMING, lease=60.0, llm_deadline=5.0, hang_check_idle=1e6)
 IDLE = replace(CONFIG, hang_check_idle=15.0, hang_diagnosis_idle=300.0, hang_check_interval=1.0)
 ALL = DiagnosisFilter(current_only=False)
+UNKNOWN_STAY = ExpectedSilence(Stage.INIT, 0.0, 0.0, 270.0, 900.0, 0.0, known=False)
+QUICK_STEPS = ExpectedSilence(Stage.TRAIN, 0.0, 1.0, 11.0, 60.0, 11.0)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
 
@@ -575,23 +577,23 @@ async def test_a_run_that_its_scheduler_shows_running_is_no_failure_while_it_may
     """A line looks fatal; the verdict waits for a silence that the run's rhythm does not explain, and each new line
     begins that anew."""
     bench = Bench(store)
-    bench.limit = ExpectedSilence(Stage.TRAIN, 0.0, 15.0, 45.0, 150.0, 45.0)
+    bench.limit = ExpectedSilence(Stage.TRAIN, 0.0, 30.0, 90.0, 300.0, 90.0)
     await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
     await bench.lines(at=1000.0)
-    for printed, silent in ((None, 21.0), (1040.0, 44.0)):
+    for printed, silent in ((None, 21.0), (1040.0, 89.0)):
         if printed:
             await bench.lines(at=printed, fatal=False)
         bench.now = (printed or 1000.0) + silent
         assert await bench.worker.step() == 1
         assert await bench.worker.step() == 0, "put off"
     assert await bench.found() == []
-    bench.now = 1085.5
+    bench.now = 1130.5
     assert await bench.worker.step() == 1
     assert [record.diagnosis for record in await bench.found()] == [diagnosis()]
 
 
-@pytest.mark.parametrize("limit", [None, ExpectedSilence(Stage.INIT, 0.0, 0.0, 270.0, 900.0, 0.0, known=False)])
-async def test_a_run_of_unknown_rhythm_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSilence | None) -> None:
+@pytest.mark.parametrize("limit", [None, UNKNOWN_STAY, QUICK_STEPS])
+async def test_any_run_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSilence | None) -> None:
     """A process died as the job began, and its peers wait without a word."""
     bench = Bench(store)
     bench.limit = limit

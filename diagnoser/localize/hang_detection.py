@@ -131,7 +131,7 @@ def expected_silence(evidence: Evidence, known: Baseline) -> ExpectedSilence | N
 def stands_still_after(limit: ExpectedSilence | None) -> float:
     """Seconds of silence from which on a run that printed what looks fatal is not expected to go on: peers of a process
     that died wait for it. limit: None where the log shows no stage."""
-    if limit is None or not limit.known:
+    if limit is None:
         return _CONFIRMED_FLOOR
     return max(_CONFIRMED_FLOOR, limit.suspected) - limit.ahead
 

@@ -123,6 +123,11 @@ class HangFindings:
         return self.suspects[0].kind is SuspectKind.AT_WORK
 
     @property
+    def holds_up(self) -> bool:
+        """Tell whether a rank that the others wait for was seen, and not at work."""
+        return bool(self.suspects) and not self.explains_wait
+
+    @property
     def headline(self) -> str:
         """Who holds up how many: ``Rank 12 on gpu-017 holds up 15 ranks``; "" where nobody is suspected."""
         if not self.suspects:

@@ -38,6 +38,8 @@ from diagnoser.worker.metric_watch import MetricWatch
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
 _PATIENCE_GROWTH = 1.1
+_LOOK_AGAIN = 0.25
+"""Share of its silence after which a run that may go on is judged again: the dumps that were asked for have come."""
 
 
 class Analysis(Protocol):
@@ -255,9 +257,7 @@ class Worker:
         if is_sound(claim, diagnosis):
             await self._store.release(claim, self._next_look(claim, limit, diagnosis))
             return ClaimResult.SOUND
-        stands_still = await self._stands_still_at(claim, log) if may_go_on(claim, diagnosis) else 0.0
-        if stands_still > started:
-            await self._store.put_off(claim, stands_still, self._config.timing)
+        if may_go_on(claim, diagnosis) and await self._put_off(claim, log):
             return ClaimResult.MAY_GO_ON
         record, saved = await self._save(claim, diagnosis, started)
         self._start_llm_stage(claim, record, log, facts)
@@ -269,10 +269,22 @@ class Worker:
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
 
-    async def _stands_still_at(self, claim: Claim, log: AttemptLog) -> float:
-        """When the run will have been silent for longer than its rhythm explains, unless it prints."""
+    async def _put_off(self, claim: Claim, log: AttemptLog) -> bool:
+        """Leave a run alone that may go on, until it is silent for longer than its rhythm explains. Whether it is not
+        so yet.
+
+        After a minute its ranks are looked at meanwhile: peers of one that died show whom they wait for.
+        """
         limit = await self._analysis.patience(claim.job, log, await self._context.baseline(claim.job))
-        return claim.attempt.last_line + stands_still_after(limit)
+        now, last_line = self._clock(), claim.attempt.last_line
+        stands_still, look = last_line + stands_still_after(limit), last_line + stands_still_after(None)
+        if now >= stands_still:
+            return False
+        if now >= look:
+            await self._dumps_came(claim)
+            look = now + (now - last_line) * _LOOK_AGAIN
+        await self._store.put_off(claim, min(stands_still, look), self._config.timing)
+        return True
 
     async def _save(
         self, claim: Claim, diagnosis: Diagnosis, started: float
@@ -442,6 +454,8 @@ def may_go_on(claim: Claim, diagnosis: Diagnosis) -> bool:
     if not claim.runs or attempt.fatal is None or attempt.diagnosed:
         return False
     if claim.hinted >= attempt.last_line:
+        return False
+    if diagnosis.hang is not None and diagnosis.hang.holds_up:
         return False
     return not ends_running(diagnosis)
 

@@ -22,9 +22,12 @@ from diagnoser.model import (
     Event,
     EventKind,
     Facts,
+    HangFindings,
+    HangSuspect,
     Job,
     Provenance,
     Stage,
+    SuspectKind,
     TransitionResult,
 )
 from diagnoser.model.errors import Unavailable
@@ -42,7 +45,6 @@ from tests.scripted_worker import Bystander, delta_of, scripted_worker
 CONFIG = WorkerConfig(TIMING, lease=60.0, llm_deadline=5.0, hang_check_idle=1e6)
 IDLE = replace(CONFIG, hang_check_idle=15.0, hang_diagnosis_idle=300.0, hang_check_interval=1.0)
 ALL = DiagnosisFilter(current_only=False)
-UNKNOWN_STAY = ExpectedSilence(Stage.INIT, 0.0, 0.0, 270.0, 900.0, 0.0, known=False)
 QUICK_STEPS = ExpectedSilence(Stage.TRAIN, 0.0, 1.0, 11.0, 60.0, 11.0)
 SOUND = Diagnosis(Outcome.UNKNOWN, Category.NONE, FailureType.KEY_ERROR, 0.0, "heuristic:none")
 
@@ -592,7 +594,7 @@ async def test_a_run_that_its_scheduler_shows_running_is_no_failure_while_it_may
     assert [record.diagnosis for record in await bench.found()] == [diagnosis()]
 
 
-@pytest.mark.parametrize("limit", [None, UNKNOWN_STAY, QUICK_STEPS])
+@pytest.mark.parametrize("limit", [None, QUICK_STEPS])
 async def test_any_run_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSilence | None) -> None:
     """A process died as the job began, and its peers wait without a word."""
     bench = Bench(store)
@@ -604,6 +606,23 @@ async def test_any_run_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSi
         await bench.worker.step()
         counts.append(len(await bench.found()))
     assert counts == [0, 1]
+
+
+async def test_ranks_that_wait_for_one_end_what_may_go_on(store: SqlStore) -> None:
+    """A process died as the job began. After a minute of silence its peers are looked at: they show whom they await."""
+    bench = Bench(store, evidence=Evidence())
+    bench.limit = ExpectedSilence(Stage.INIT, 0.0, 0.0, 270.0, 900.0, 0.0, known=False)
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0)
+    at_work, stuck = (HangSuspect(3, kind, "", 0.8) for kind in (SuspectKind.AT_WORK, SuspectKind.STACK))
+    seen = [diagnosis(), diagnosis(), *(replace(diagnosis(), hang=HangFindings((rank,))) for rank in (at_work, stuck))]
+    bench.verdicts = [*seen]
+    counts = []
+    for bench.now in (1021.0, 1061.0, 1080.0, 1110.0):
+        assert await bench.worker.step() == 1
+        counts.append(len(await bench.found()))
+    assert counts == [0, 0, 0, 1]
+    assert not bench.verdicts
 
 
 async def test_a_verdict_that_was_put_off_comes_with_the_end_of_the_run(store: SqlStore) -> None:

@@ -283,7 +283,10 @@ class Worker:
         if now >= look:
             await self._dumps_came(claim)
             look = now + (now - last_line) * _LOOK_AGAIN
-        await self._store.put_off(claim, min(stands_still, look), self._config.timing)
+        if claim.attempt.fatal is None:
+            await self._store.release(claim, min(stands_still, look))
+        else:
+            await self._store.put_off(claim, min(stands_still, look), self._config.timing)
         return True
 
     async def _save(
@@ -448,10 +451,10 @@ def failure_visible_at(attempt: Attempt) -> float:
 
 
 def may_go_on(claim: Claim, diagnosis: Diagnosis) -> bool:
-    """Tell whether only a line that looks fatal says that the run fails, while its scheduler shows it running: many
-    runs catch such an error, and go on. What was said of an attempt before is kept up to date."""
+    """Tell whether only its log says that the run failed, while its scheduler shows it running: many runs catch an
+    error, and go on. What was said of an attempt before is kept up to date."""
     attempt = claim.attempt
-    if not claim.runs or attempt.fatal is None or attempt.diagnosed:
+    if not claim.runs or attempt.diagnosed:
         return False
     if claim.hinted >= attempt.last_line:
         return False

@@ -608,6 +608,18 @@ async def test_any_run_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSi
     assert counts == [0, 1]
 
 
+async def test_a_long_stay_in_a_stage_is_no_failure_either(store: SqlStore) -> None:
+    """No line looks fatal, but one of a run that is silent for minutes would explain a failure."""
+    bench = Bench(store, config=IDLE)
+    bench.limit = ExpectedSilence(Stage.EVAL, 0.0, 0.0, 540.0, 1800.0, 0.0, known=False)
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0, fatal=False)
+    counts = []
+    for bench.now in (1301.0, 1302.0, 1541.0):
+        counts.append((await bench.worker.step(), len(await bench.found())))
+    assert counts == [(1, 0), (0, 0), (1, 1)]
+
+
 async def test_ranks_that_wait_for_one_end_what_may_go_on(store: SqlStore) -> None:
     """A process died as the job began. After a minute of silence its peers are looked at: they show whom they await."""
     bench = Bench(store, evidence=Evidence())

@@ -186,6 +186,8 @@ def judged(log: AttemptLog, analyzer: LogAnalyzer, arrival: float, quiet: float,
     diagnosis = analyzer.analyze(log, facts, arrival + quiet)
     if diagnosis.outcome not in (Outcome.FAILED, Outcome.HUNG):
         return None
+    if diagnosis.outcome is Outcome.FAILED and quiet < stands_still_after(limit):
+        return None
     text = diagnosis.root_cause.text if diagnosis.root_cause else "; ".join(diagnosis.notes)
     kind = AlarmKind.HANG if diagnosis.outcome is Outcome.HUNG else AlarmKind.FAILURE
     why = f"{diagnosis.type} after {quiet:.0f} s of silence: {text[:160]}"

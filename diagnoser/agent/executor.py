@@ -164,9 +164,11 @@ class Executor(Generic[S]):
     async def _check_and_relaunch(self, execution: PlanExecution) -> Done:
         """Check the job's nodes. Whatever becomes of that, a job that was held for it is launched again."""
         held = await self._step_to_end(execution, lambda e, _, state: self.cluster.hold(e.spec, state, e.attempts))
-        if isinstance(held, Done):
+        if isinstance(held, Done) and not execution.started:
             return held
         try:
+            if isinstance(held, Done):
+                return await self._launched_before(execution, held)
             faulty, outcome, finished = await self._check(execution, held.nodes)
             refusal = foreign_nodes(execution.spec.job, faulty, execution.ran_on)
             if refusal:
@@ -180,6 +182,15 @@ class Executor(Generic[S]):
                 refusal, detail=f"{refusal.detail} but to launch it again: {end.detail}", requeued=end.requeued
             )
         return Done(end.reached and finished, f"{outcome}; {end.detail}", end.requeued)
+
+    async def _launched_before(self, execution: PlanExecution, held: Done) -> Done:
+        """Say how a plan ended whose job cannot be held: an agent that died behind its last command has launched it, if
+        the check has its verdict. held: why it cannot."""
+        answer = await self._next_round(execution, ())
+        if "verdict" not in answer:
+            return held
+        end = await self._relaunch(execution)
+        return replace(end, detail=f"node check: {answer['verdict']['reason']}; {end.detail}")
 
     async def _relaunch(self, execution: PlanExecution) -> Done:
         """Cordons the plan's nodes, then launches the job again. The third gate before a node goes stands here."""
@@ -356,16 +367,11 @@ class Executor(Generic[S]):
 
     async def _check(self, execution: PlanExecution, only: Collection[str]) -> tuple[tuple[str, ...], str, bool]:
         """(faulty nodes, what came of it, whether the check came to an end). only: nodes to check, empty for all."""
-        can_ask = self.cluster.can_ask and bool(self.commands)
         without = "the nodes were not checked: this agent was started without --check"
         claimed = execution.claimed
-        plan, token = claimed.plan["id"], claimed.token
-        site_check = SITE_CHECK in self.commands
+        plan, token, vouched = claimed.plan["id"], claimed.token, self.cluster.check_is_vouched
         try:
-            pairs, vouched = self.cluster.can_check, self.cluster.check_is_vouched
-            answer = await self.client.check(
-                plan, token, sorted(only), queries=can_ask, site_check=site_check, pairs=pairs
-            )
+            answer = await self._next_round(execution, only)
             while "verdict" not in answer:
                 if answer.get("queries"):
                     answers = await self._ask(execution, answer["queries"])
@@ -386,6 +392,17 @@ class Executor(Generic[S]):
             outcome += f"; other jobs run on {left_out}, which the check left alone"
         is_finished = self.cluster.can_check or bool(verdict["faulty"])
         return tuple(verdict["faulty"]), outcome, is_finished
+
+    async def _next_round(self, execution: PlanExecution, only: Collection[str]) -> dict[str, Any]:
+        """Ask what the check needs next, with what this agent can do. A verdict stays as it is."""
+        return await self.client.check(
+            execution.claimed.plan["id"],
+            execution.claimed.token,
+            sorted(only),
+            queries=self.cluster.can_ask and bool(self.commands),
+            site_check=SITE_CHECK in self.commands,
+            pairs=self.cluster.can_check,
+        )
 
     async def _left_out(self, id: str, only: Collection[str]) -> str:
         """Names of the job's nodes that were not checked. only: those that were, empty for all."""

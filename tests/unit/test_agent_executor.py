@@ -59,7 +59,7 @@ class Service:
     """What the service hears, and answers: a check of two pairs, then one. gone: the plan is somebody else's.
 
     queries: to begin with; answers: to them. able: what agents said they can. faulty: what the answers prove. unproven:
-    nothing is proven in the end, and the plan waits for a person.
+    nothing is proven in the end, and the plan waits for a person. verdict: of a check that is over already.
     """
 
     reports: list[dict[str, Any]] = field(default_factory=list)
@@ -78,6 +78,7 @@ class Service:
     outcome: str = "failed"
     snapshots: list[dict[str, Any]] = field(default_factory=list)
     snapshot_status: int = 204
+    verdict: dict[str, Any] = field(default_factory=dict)
 
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
@@ -89,6 +90,8 @@ class Service:
             self.heard.set()
         if path.endswith("/check/next"):
             self.able = {name: value for name, value in body.items() if name != "token"}
+            if self.verdict:
+                return httpx.Response(200, json={"round": 2, "pairs": [], "verdict": self.verdict})
             if self.queries and body.get("queries"):
                 asked = {"round": 1, "queries": self.queries, "pairs": [], "timeout_seconds": 60}
                 return httpx.Response(200, json=asked)
@@ -559,6 +562,25 @@ async def test_a_check_that_cannot_be_started_is_tried_again() -> None:
 
 def query(node: str, id: str = "gpu_ecc", argv: tuple[str, ...] = ("nvidia-smi", "-q")) -> dict[str, Any]:
     return {"node": node, "id": id, "argv": list(argv), "timeout_seconds": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "state", "detail"),
+    [
+        ({"faulty": [], "reason": "all passed"}, "reached", "node check: all passed; launch 2 runs"),
+        ({}, "not_reached", "launch 2 runs already"),
+    ],
+)
+async def test_a_plan_whose_job_runs_again_is_reached_if_its_check_was_over(
+    verdict: dict[str, Any], state: str, detail: str
+) -> None:
+    """Its agent died behind the launch, before it ended the reservation of the nodes: that is done now."""
+    cluster = MemoryCluster(scheduler())
+    cluster.scheduler.jobs["seven"] = MemoryJob("seven", ("n3", "n4"), attempt=2)
+    begun = CHECK | {"steps": [{"command": "hold seven", "exit_code": 0, "output": "", "time": 1.0}]}
+    service = await carried_out(cluster, Service(verdict=verdict), begun)
+    assert (service.end["state"], service.end["detail"]) == (state, detail)
+    assert cluster.scheduler.asked == ["free"]
 
 
 async def test_a_node_that_proves_its_fault_is_cordoned_without_pairs() -> None:

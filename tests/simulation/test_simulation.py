@@ -18,6 +18,8 @@ from diagnoser.compress import read_pieces
 from diagnoser.config.settings import Settings
 from diagnoser.model import AttemptKey, Plan, PlanState, Stream
 from diagnoser.model.queries import DiagnosisFilter, PlanFilter
+from diagnoser.model.taxonomy import Outcome
+from diagnoser.planning.planner import alert_key, verdict_key
 from diagnoser.worker import metric_watch
 from tests import accuracy_bars
 from tests.simulation.site import ENDS, Agent, Scheduler, Site
@@ -128,6 +130,9 @@ async def check_verdicts(store: SqlStore, site: Site) -> None:
     assert len(said) == len(verdicts)
     expected = {(PREFIX + name, launch): outcome for (name, launch), outcome in site.ended.items()}
     assert said == expected
+    failures = [verdict for verdict in verdicts if verdict.diagnosis.outcome is Outcome.FAILED]
+    assert failures
+    assert {alert_key(verdict_key(verdict), "alertmanager") for verdict in failures} <= site.deliveries.got.keys()
     messages = await store.outbox.messages()
     assert {record.state for record in messages} == {"sent"}
     assert {record.message.key for record in messages} <= site.deliveries.got.keys()

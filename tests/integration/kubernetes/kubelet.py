@@ -176,6 +176,7 @@ class ProcessKubelet:
         folder = self._cluster.folder
         return uvicorn.Config(
             Starlette(routes=routes),
+            loop="asyncio",  # uvloop lets no other loop of the process start programs at the same time
             host="127.0.0.1",
             port=self._port,
             ssl_certfile=folder / "api.crt",

@@ -3,17 +3,16 @@
 Each replica does it: whoever stores the change first sends what tells of it, in the same transaction.
 """
 
-import asyncio
 from dataclasses import dataclass
 
 import structlog
 
 from diagnoser.adapters.sql.vitals import VitalRepository
 from diagnoser.model.blind_spots import BlindSpot
-from diagnoser.model.errors import Unavailable
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.worker.repeat import repeat
 
 PERIOD = 15.0
 
@@ -29,13 +28,8 @@ class BlindSpotWatch:
     outbox: WakeSignal
 
     async def run(self) -> None:
-        """Until it is cancelled. Waits while the database is down."""
-        while True:
-            await asyncio.sleep(PERIOD)  # what was away with the service has a moment to come back
-            try:
-                await self.step()
-            except Unavailable as error:
-                structlog.get_logger().warning("blind_spots_not_checked", error=str(error))
+        """Look until it is cancelled."""
+        await repeat(self.step, PERIOD, "blind_spots_not_checked")
 
     async def step(self) -> None:
         """Compare what is there with what was told. Raises Unavailable."""

@@ -3,15 +3,11 @@
 Each replica looks; the key of a message is the same wherever it is made, so that it is stored and sent once.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import structlog
-
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Job, MetricEvent, MetricEventKind, Progress
-from diagnoser.model.errors import Unavailable
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.queries import AttemptState, AttemptSummary
 from diagnoser.planning.planner import DecisionPlanner
@@ -19,6 +15,7 @@ from diagnoser.ports import Clock, WakeSignal
 from diagnoser.recovery.downtime import gpus_of
 from diagnoser.wording.phrases import plural
 from diagnoser.wording.words import lasting
+from diagnoser.worker.repeat import repeat, send
 
 PERIOD = 60.0
 IDLE_SECONDS = 3600.0
@@ -44,21 +41,15 @@ class IdleGpuWatch:
     outbox: WakeSignal
 
     async def run(self) -> None:
-        """Until it is cancelled. Waits while the database is down."""
-        while True:
-            await asyncio.sleep(PERIOD)
-            try:
-                await self.step()
-            except Unavailable as error:
-                structlog.get_logger().warning("idle_gpus_not_checked", error=str(error))
+        """Look until it is cancelled."""
+        await repeat(self.step, PERIOD, "idle_gpus_not_checked")
 
     async def step(self) -> None:
         """Raises Unavailable."""
         now = self.clock()
         async for attempt, job, event in self._idle(now):
-            for message in self.planner.alert_metric(job, attempt.key.number, event, now):
-                await self.store.outbox.add(message)
-                self.outbox.notify()
+            messages = self.planner.alert_metric(job, attempt.key.number, event, now)
+            await send(self.store, messages, self.outbox)
 
     async def _idle(self, now: float) -> AsyncIterator[tuple[AttemptSummary, Job, MetricEvent]]:
         """Attempts that fell idle lately. A hang has a verdict, and an alert."""

@@ -16,11 +16,12 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog, Compressor, read_pieces
 from diagnoser.localize.metric_watch import MetricHistory
 from diagnoser.model import AttemptKey, MetricEvent, MetricEventKind, Progress
-from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.logs import StoredPiece
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.worker.repeat import repeat, send
 from diagnoser.worker.straggler_looks import StragglerLooks
 
 PERIOD = 0.5
@@ -62,13 +63,8 @@ class MetricWatch:
     _diverged: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
 
     async def run(self) -> None:
-        """Until it is cancelled. Waits while the database is down."""
-        while True:
-            await asyncio.sleep(PERIOD)
-            try:
-                await self.step()
-            except Unavailable as error:
-                structlog.get_logger().warning("metrics_not_watched", error=str(error))
+        """Look until it is cancelled."""
+        await repeat(self.step, PERIOD, "metrics_not_watched")
 
     def take_diverged(self) -> list[AttemptKey]:
         """The runs that diverged since the last call."""
@@ -146,6 +142,4 @@ class MetricWatch:
         job = await self.store.jobs.find(key.job)
         if job is None:
             return
-        for message in self.planner.alert_metric(job, key.number, event, self.clock()):
-            await self.store.outbox.add(message)
-            self.outbox.notify()
+        await send(self.store, self.planner.alert_metric(job, key.number, event, self.clock()), self.outbox)

@@ -3,16 +3,13 @@
 Each replica looks; the key of a message is the same wherever it is made, so that it is stored and sent once.
 """
 
-import asyncio
 from dataclasses import dataclass
-
-import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.evaluations.scores import drops, series
-from diagnoser.model.errors import Unavailable
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.worker.repeat import repeat, send
 
 PERIOD = 60.0
 RUNS = 200
@@ -32,13 +29,8 @@ class ScoreWatch:
     outbox: WakeSignal
 
     async def run(self) -> None:
-        """Until it is cancelled. Waits while the database is down."""
-        while True:
-            await asyncio.sleep(PERIOD)
-            try:
-                await self.step()
-            except Unavailable as error:
-                structlog.get_logger().warning("scores_not_checked", error=str(error))
+        """Look until it is cancelled."""
+        await repeat(self.step, PERIOD, "scores_not_checked")
 
     async def step(self) -> None:
         """Raises Unavailable."""
@@ -51,6 +43,4 @@ class ScoreWatch:
         trials = await self.store.trials.trials_of([run.id for run in looked_at])
         for drop in drops(series((run, trials[run.id]) for run in looked_at)):
             if drop.score.run in fresh:
-                for message in self.planner.alert_score_drop(drop, now):
-                    await self.store.outbox.add(message)
-                    self.outbox.notify()
+                await send(self.store, self.planner.alert_score_drop(drop, now), self.outbox)

@@ -15,11 +15,10 @@ from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
 from diagnoser.model.outbox import DueMessage
 from diagnoser.observability.metrics import Metrics
-from diagnoser.worker import blind_spots, score_alerts
+from diagnoser.worker import blind_spots, repeat
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig, RateLimiter, subject
 from diagnoser.worker.retention import Retention, RetentionAges
-from diagnoser.worker.score_alerts import ScoreWatch
 
 NOW, DAY = 100 * 86_400.0, 86_400.0
 
@@ -326,34 +325,24 @@ class Away:
         self.asked += 1
         raise Unavailable("the database is away")
 
-    async def runs(self, *arguments: Any) -> Any:
-        return await self.blind_spots()
 
-
-@pytest.mark.parametrize("module", [blind_spots, score_alerts])
-async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch, module: Any) -> None:
+async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """It looks once a period, says that it could not, and looks again."""
-    store, pauses = Away(), list[float]()
-    given: Any = store
-    whole: Any = SimpleNamespace(trials=store)
+    given: Any = Away()
+    nobody: Any = None
+    pauses = list[float]()
 
     async def slept(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr(module.asyncio, "sleep", slept)
-    nobody: Any = None
-    watch = (
-        BlindSpotWatch(given, given, nobody, lambda: NOW, nobody)
-        if module is blind_spots
-        else ScoreWatch(whole, nobody, lambda: NOW, nobody)
-    )
-    event = "blind_spots_not_checked" if module is blind_spots else "scores_not_checked"
+    monkeypatch.setattr(repeat.asyncio, "sleep", slept)  # type: ignore[attr-defined]
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        await watch.run()
-    assert (store.asked, pauses) == (2, [module.PERIOD] * 3)
-    assert [(entry["event"], entry["error"]) for entry in logs] == [(event, "the database is away")] * 2
+        await BlindSpotWatch(given, given, nobody, lambda: NOW, nobody).run()
+    assert (given.asked, pauses) == (2, [blind_spots.PERIOD] * 3)
+    told = [(entry["event"], entry["error"]) for entry in logs]
+    assert told == [("blind_spots_not_checked", "the database is away")] * 2
 
 
 async def test_a_delivery_is_traced_with_what_it_is_about() -> None:

@@ -18,19 +18,18 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.log_root import log_root
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress.routine import unfolded
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
 from diagnoser.config.archive import open_archive
-from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.loader import load_analyzer, site_node_queries
-from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
 from diagnoser.config.shown_settings import shown_settings
+from diagnoser.config.site_files import load_mapping, load_outbound_redactor, load_redactor
 from diagnoser.config.tracing import open_traces
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs

@@ -21,7 +21,7 @@ import uvicorn
 
 from diagnoser.adapters.sql.administration import check_place
 from diagnoser.adapters.sql.migrations import upgrade
-from diagnoser.adapters.wake_pipe import PipeWakeSignal
+from diagnoser.adapters.wake_signals import PipeWakeSignal
 from diagnoser.app import Shared, load_shared, running
 from diagnoser.config import alerting, authentication, removed_settings, tls
 from diagnoser.config.allowed_hosts import trusted_proxies

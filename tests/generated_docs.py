@@ -21,9 +21,8 @@ from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.ingest.protocols import PROTOCOLS
 from diagnoser.model.access import Scope, Token
 from diagnoser.model.vitals import PoolUse, Vitals
-from diagnoser.observability.metrics import Metrics
-from diagnoser.observability.processes import ProcessFigures
-from diagnoser.observability.vitals_metrics import VitalsCollector
+from diagnoser.observability.metrics import Metrics, ProcessFigures
+from diagnoser.observability.vitals import VitalsCollector
 from tests import architecture_map
 from tests.serving import serving
 

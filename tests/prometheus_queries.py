@@ -10,9 +10,8 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from diagnoser.model.vitals import PoolUse, Vitals
-from diagnoser.observability.metrics import Metrics
-from diagnoser.observability.processes import ProcessFigures
-from diagnoser.observability.vitals_metrics import VitalsCollector
+from diagnoser.observability.metrics import Metrics, ProcessFigures
+from diagnoser.observability.vitals import VitalsCollector
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 PROMETHEUS = DEPLOY / "prometheus"

@@ -10,8 +10,8 @@ from typing import cast
 from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore, open_store
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.learning.log_agent import FilterRegistry, LogAgent

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection
 from typing import Any, cast
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog, Compressor, to_bytes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.localize.hang_detection import ExpectedSilence

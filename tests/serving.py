@@ -17,9 +17,9 @@ from fastapi.routing import iter_route_contexts
 from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.files import bundled, text
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.app import Shared, WakeSignals, World, compose
 from diagnoser.channels.slack import buttons, questions
 from diagnoser.channels.slack.access import SlackAccess

@@ -2,7 +2,14 @@
 
 import typer
 
-from diagnoser.agent import schedulers
+from diagnoser.agent.kubernetes import command as kubernetes
+from diagnoser.agent.scheduler import Scheduler
+from diagnoser.agent.slurm import command as slurm
+
+SCHEDULERS: tuple[Scheduler, ...] = (
+    slurm.SCHEDULER,
+    kubernetes.SCHEDULER,
+)
 
 
 def build() -> typer.Typer:
@@ -10,7 +17,7 @@ def build() -> typer.Typer:
     commands = typer.Typer(
         no_args_is_help=True, help="Run beside a scheduler: report jobs, ship their logs, carry out plans."
     )
-    for scheduler in schedulers.SCHEDULERS:
+    for scheduler in SCHEDULERS:
         for name, run in scheduler.commands.items():
             commands.command(name=name)(run)
     return commands

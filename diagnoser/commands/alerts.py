@@ -8,8 +8,8 @@ import typer
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.config import alerting
-from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
+from diagnoser.config.site_files import load_outbound_redactor
 from diagnoser.model.errors import DeliveryError, NotFound
 from diagnoser.notifications.alert import TEST_ALERT
 from diagnoser.planning.alert_preview import AlertPreview, preview_alert

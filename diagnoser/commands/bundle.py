@@ -31,7 +31,7 @@ def bundle(
 ) -> None:
     """Collect version, settings without secrets, health and recent errors. Read the file before you send it."""
     from diagnoser.config import self_check, settings
-    from diagnoser.config.redaction import load_redactor
+    from diagnoser.config.site_files import load_redactor
     from diagnoser.redaction.redact import masked
 
     site, faults = settings.read(os.environ)

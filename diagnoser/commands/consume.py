@@ -158,9 +158,8 @@ async def _run(
 
     from diagnoser.adapters.clock import SteadyClock
     from diagnoser.adapters.sql.store import open_store
-    from diagnoser.config.field_mapping import load_mapping
     from diagnoser.config.loader import load_analyzer
-    from diagnoser.config.redaction import load_redactor
+    from diagnoser.config.site_files import load_mapping, load_redactor
     from diagnoser.config.tracing import open_traces
     from diagnoser.ingest import RecordDefaults
     from diagnoser.ingest.consumer import LogConsumer

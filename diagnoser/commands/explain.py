@@ -12,8 +12,8 @@ from rich.text import Text
 
 from diagnoser.commands.render import COLOURS, answer, clipped, contract, model_part, places_of
 from diagnoser.commands.terminal import printable
-from diagnoser.hang.contract import contract as hang_contract
 from diagnoser.hang.report import HangReport
+from diagnoser.hang.report import contract as hang_contract
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model import Diagnosis, Line, Rollback, RootCause, Symptom, cited_place
 from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts

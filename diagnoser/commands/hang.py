@@ -10,9 +10,8 @@ from rich.text import Text
 from diagnoser.adapters import files
 from diagnoser.commands.terminal import AsJson, complain, out, print_json
 from diagnoser.hang import report
-from diagnoser.hang.contract import contract
 from diagnoser.hang.flight_recorder import BYTES_MAX
-from diagnoser.hang.report import HangReport
+from diagnoser.hang.report import HangReport, contract
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model.errors import BadInput
 

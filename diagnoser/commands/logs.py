@@ -1,19 +1,102 @@
 """`diagnose`, `explain` and `compress`: work on log files without a server."""
 
+import os
+import sys
 import time
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar, cast
 
 import typer
 
 from diagnoser.commands import logfile, render
-from diagnoser.commands.consult import consulted
-from diagnoser.commands.cores import each_on_a_core
 from diagnoser.commands.terminal import AsJson, complain, err, out, print_json, site
+from diagnoser.compress import AttemptLog
 from diagnoser.config.loader import load_analyzer
-from diagnoser.model import Diagnosis
+from diagnoser.config.settings import Settings
+from diagnoser.diagnosis.pipeline import RuleKnowledge
+from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.errors import BadInput
+
+Consult = Callable[[Diagnosis, AttemptLog, Facts], Diagnosis]
+"""A verdict -> the verdict with what the model adds; unchanged where the model is not asked."""
+
+
+@contextmanager
+def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]:
+    """One connection, budget and circuit breaker for all files. If the model fails, the rules decide alone.
+
+    Raises RuleFaults, BadInput where the site's prompts or patterns are faulty.
+    """
+    if not settings.llm_url or settings.llm_trigger == "never":
+        yield lambda verdict, log, facts: verdict
+        return
+    # Here, because the client of the model takes a second to load.
+    import asyncio
+
+    from prometheus_client import CollectorRegistry
+
+    from diagnoser.config import llm_factory
+    from diagnoser.diagnosis.llm_stage import consultation_input
+    from diagnoser.observability import logging
+    from diagnoser.observability.metrics import Metrics
+
+    logging.set_up(as_json=False, level="error")
+    with asyncio.Runner() as runner:
+        endpoint = llm_factory.endpoint(settings)
+        metrics = Metrics(CollectorRegistry())
+        model = llm_factory.guarded(settings, endpoint, metrics)
+        agent = llm_factory.failure_agent(settings, model, knowledge.policy, metrics)
+
+        def consult(verdict: Diagnosis, log: AttemptLog, facts: Facts) -> Diagnosis:
+            asked = agent.reasons_to_ask(verdict)
+            if not asked:
+                return verdict
+            try:
+                question = consultation_input(verdict, log, facts, knowledge)
+                return runner.run(agent.consult(question, asked))
+            except Exception as error:
+                note = f"the model could not be asked: {type(error).__name__}"
+                return replace(verdict, notes=(*verdict.notes, note))
+
+        try:
+            yield consult
+        finally:
+            runner.run(endpoint.close())
+
+
+T = TypeVar("T")
+
+_work: Callable[[Path], object] | None = None
+"""What the processes do: they are forked with it, so that rules and settings need not be sent."""
+
+
+def each_on_a_core(work: Callable[[Path], T], paths: Sequence[Path], *, alone: bool) -> Iterator[T]:
+    """The result for each file, in their order, as it is there. alone: in this process, where work has a connection."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
+    if alone or min(cores, len(paths)) < 2 or Path("-") in paths:
+        yield from map(work, paths)
+        return
+    # A single file needs none of it.
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
+    global _work
+    _work = work
+    with ProcessPoolExecutor(min(cores, len(paths)), multiprocessing.get_context("fork")) as pool:
+        try:
+            yield from cast(Iterator[T], pool.map(_do, paths))
+        except BrokenProcessPool:
+            raise BadInput("a process was killed, perhaps for want of memory: give one file at a time") from None
+
+
+def _do(path: Path) -> object:
+    assert _work is not None
+    return _work(path)
+
 
 Files = Annotated[list[Path], typer.Argument(help="Log files, also .gz and .zst. - is standard input.")]
 NodeLogFiles = Annotated[
@@ -96,7 +179,7 @@ def explain_(
 ) -> None:
     """Print the full diagnosis of a log: causal chain, lines with context, rejected candidates and why."""
     from diagnoser.commands import explain, markdown
-    from diagnoser.config.redaction import load_outbound_redactor
+    from diagnoser.config.site_files import load_outbound_redactor
     from diagnoser.diagnosis import hang_evidence, node_logs
 
     settings, nodes = site(), logfile.node_logs(node_log)

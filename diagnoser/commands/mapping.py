@@ -8,7 +8,7 @@ import typer
 
 from diagnoser.adapters import files
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.config.field_mapping import load_mapping
+from diagnoser.config.site_files import load_mapping
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.batch import Labels, Place
 from diagnoser.ingest.mapping import FieldMapping, load

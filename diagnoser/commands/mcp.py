@@ -32,6 +32,6 @@ def mcp(
         if (error.name or "").partition(".")[0] not in ("mcp", "mcp_types"):
             raise
         raise BadInput("this needs the extra mcp: pip install 'diagnoser[mcp]'") from None
-    from diagnoser.config.redaction import load_redactor
+    from diagnoser.config.site_files import load_redactor
 
     asyncio.run(mcp_server.serve(url, token, load_redactor(site())))

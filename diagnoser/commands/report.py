@@ -8,8 +8,8 @@ import typer
 
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json, site
-from diagnoser.config.redaction import load_redactor
 from diagnoser.config.settings import Settings
+from diagnoser.config.site_files import load_redactor
 from diagnoser.impact.markdown import report_markdown, trace_markdown
 from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
 from diagnoser.impact.trace import TraceReport, build_trace_report

@@ -1,20 +1,82 @@
 """`rules`: list the diagnosis rules and test them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from diagnoser.commands import learned_rules, rule_trial, rules_diff
-from diagnoser.commands.terminal import AsJson, out, print_json, print_rows, site
+from diagnoser.commands import rule_trial, rules_diff
+from diagnoser.commands.http_client import fetch_json
+from diagnoser.commands.open_store import with_store
+from diagnoser.commands.terminal import AsJson, ReadToken, out, print_json, print_rows, site
 from diagnoser.config.loader import load_analyzer, load_more, site_node_queries
+from diagnoser.model import LearnedState
 from diagnoser.model.errors import BadInput, RuleFaults
+from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import Action, FailureType, category_of
 from diagnoser.rules import examples, exception_lines, exception_words
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.xid import SxidCode, XidCode, XidTable
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.sql.store import SqlStore
+
+_PAGE = 500
+
+
+def rules_export(
+    folder: Annotated[
+        Path | None,
+        typer.Argument(help="Folder to write <category>/<id>.yaml files to. Default: that of DIAGNOSER_RULES_DIR."),
+    ] = None,
+    url: Annotated[str, typer.Option(help="Address of the service. Default: the configured database.")] = "",
+    token: ReadToken = "",
+    state: Annotated[LearnedState, typer.Option(help="Export rules in this state.")] = LearnedState.ACTIVE,
+) -> None:
+    """Write learned rules as rule files, which `diagnoser rules test FOLDER` can test."""
+    folder = folder or site().rules_dir
+    if folder is None:
+        raise BadInput("name a folder to write to, or set DIAGNOSER_RULES_DIR")
+    files = dict(_served(url, token, state)) if url else with_store(partial(_stored, state), "rules export")
+    for path, text in sorted(files.items()):
+        target = folder / path
+        if not target.resolve().is_relative_to(folder.resolve()):
+            raise BadInput(f"the service returned a path outside the folder: {path!r}")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, "utf-8")
+    out.print(f"{len(files)} rules written to {folder}")
+
+
+def _served(url: str, token: str, state: LearnedState) -> Iterator[tuple[str, str]]:
+    """Read path and text of each rule of a service."""
+    after = ""
+    while True:
+        query = f"state={state}&limit={_PAGE}&after={after}"
+        page: dict[str, Any] = fetch_json(f"{url.rstrip('/')}/api/v1/rules?{query}", token)
+        for rule in page["items"]:
+            if rule["text"]:
+                yield str(rule["path"]), str(rule["text"])
+        after = page["next"]
+        if not after:
+            return
+
+
+async def _stored(state: LearnedState, store: "SqlStore") -> dict[str, str]:
+    """Read the text of each rule by its path, of the configured database."""
+    from diagnoser.learning.rule_lifecycle import file_of  # the other commands start without it
+
+    files: dict[str, str] = {}
+    after = ""
+    while page := await store.rules.page(LearnedRuleQuery((state,)), after, _PAGE):
+        for rule in page:
+            if rule.text:
+                files[file_of(rule)] = rule.text
+        after = page[-1].id
+    return files
+
 
 rules_cli = typer.Typer(no_args_is_help=True, help="List diagnosis rules and test them.")
 
@@ -92,5 +154,5 @@ def rules_test(
 
 
 rules_cli.command(name="diff")(rules_diff.rules_diff)
-rules_cli.command(name="export")(learned_rules.rules_export)
+rules_cli.command(name="export")(rules_export)
 rules_cli.command(name="try")(rule_trial.rules_try)

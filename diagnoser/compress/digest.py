@@ -13,8 +13,7 @@ from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, St
 from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
-from diagnoser.compress.printer_ranks import PrinterRanks
-from diagnoser.compress.rank_prefixes import RankResolver
+from diagnoser.compress.printer_ranks import PrinterRanks, RankResolver
 from diagnoser.compress.record_lines import Continuations, LineReader, OpenedLine, Spoken, learned_reader
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen, series_of

@@ -11,8 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from diagnoser.adapters.sql.feedback import FeedbackRepository
 from diagnoser.config.folders import prompt_texts
-from diagnoser.config.redaction import load_outbound_redactor, load_redactor
 from diagnoser.config.settings import Settings
+from diagnoser.config.site_files import load_outbound_redactor, load_redactor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.inquiry import Inquiries
 from diagnoser.diagnosis.llm_stage import JudgedCases, LLMStage, PlansOfJob
@@ -95,7 +95,7 @@ def confirmed_failures(
     """The confirmed failures, with the embedding server where one is configured."""
     embedder = None
     if settings.embedding_url:
-        from diagnoser.adapters.embeddings import OpenAIEmbedder  # as in ``endpoint``
+        from diagnoser.adapters.openai import OpenAIEmbedder  # as in ``endpoint``
 
         key, redactor = settings.llm_api_key.get_secret_value(), load_outbound_redactor(settings)
         embedder = OpenAIEmbedder(settings.embedding_url, settings.embedding_model, key, EMBED_SECONDS, redactor)

@@ -16,11 +16,10 @@ from diagnoser.config import alerting, authentication, hazards, llm_factory, rem
 from diagnoser.config import settings as reading
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.archive import open_archive
-from diagnoser.config.field_mapping import load_mapping
 from diagnoser.config.identity import open_provider
 from diagnoser.config.loader import load_analyzer, site_node_queries
-from diagnoser.config.redaction import load_outbound_redactor
 from diagnoser.config.settings import Settings
+from diagnoser.config.site_files import load_mapping, load_outbound_redactor
 from diagnoser.config.tls import check_certificate
 from diagnoser.config.tracing import check_endpoint
 from diagnoser.model.errors import BadInput, DiagnoserError, ModelFailed, RuleFaults, Unavailable

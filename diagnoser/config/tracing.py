@@ -4,8 +4,8 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from diagnoser.config.redaction import load_redactor
 from diagnoser.config.settings import Settings
+from diagnoser.config.site_files import load_redactor
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Clock
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from diagnoser.diagnosis import ended_hang, guess, hang_evidence, verdict
+from diagnoser.diagnosis.confidence import is_outlived, review_reasons
 from diagnoser.diagnosis.location import locate
 from diagnoser.diagnosis.recovered import RecoveryCheck
-from diagnoser.diagnosis.review_reasons import is_outlived, review_reasons
 from diagnoser.localize import (
     ANCHORS,
     checkpoints,

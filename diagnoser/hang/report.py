@@ -3,13 +3,14 @@
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from diagnoser.hang import activity, debug_tables, flight_recorder, nccl_ras, stacks, wait_graph
 from diagnoser.hang.activity import STOPPED, RankActivity
 from diagnoser.hang.flight_recorder import RankDump
 from diagnoser.hang.nccl_ras import RasReport
 from diagnoser.hang.stacks import RankStack
-from diagnoser.hang.wait_graph import WaitGraph
+from diagnoser.hang.wait_graph import GroupState, Mismatch, WaitGraph
 from diagnoser.model import EvidenceKind, HangSuspect, RuntimeFile, SuspectKind
 from diagnoser.model.errors import BadInput
 
@@ -254,3 +255,45 @@ def _stuck_or_at_work(suspect: HangSuspect, look: RankActivity, frames: Sequence
         return replace(suspect, kind=SuspectKind.AT_WORK, why=why, work_seconds=activity.WORK_SECONDS[work])
     why = f"{suspect.why}, and used neither processor nor disk between two looks"
     return replace(suspect, why=why, score=max(suspect.score, _STUCK), stuck_in="".join(frames[:1]))
+
+
+def contract(result: HangReport) -> dict[str, Any]:
+    """Make values that JSON has; the suspects stand with the most likely first."""
+    return {
+        "suspects": list(map(_suspect, result.suspects)),
+        "groups": list(map(_group, result.graph.groups)),
+        "mismatches": list(map(_mismatch, result.graph.mismatches)),
+        "not_seen": list(result.graph.not_seen),
+        "waits": {str(rank): sorted(others) for rank, others in sorted(result.graph.waits.items())},
+        "notes": list(result.notes),
+        "rejected": [{"file": name, "why": why} for name, why in result.rejected],
+    }
+
+
+def _suspect(suspect: HangSuspect) -> dict[str, Any]:
+    return {
+        "rank": suspect.rank,
+        "why": suspect.why,
+        "score": suspect.score,
+        "kind": str(suspect.kind),
+        "node": suspect.node or None,
+    }
+
+
+def _group(state: GroupState) -> dict[str, Any]:
+    return {
+        "group": state.group.title,
+        "ranks": list(state.group.ranks),
+        "highest": state.highest,
+        "operation": state.operation,
+        "behind": {str(rank): sequence for rank, sequence in state.behind.items()},
+        "not_seen": list(state.not_seen),
+    }
+
+
+def _mismatch(mismatch: Mismatch) -> dict[str, Any]:
+    return {
+        "group": mismatch.group.title,
+        "sequence": mismatch.sequence,
+        "variants": [{"call": call, "ranks": list(ranks)} for call, ranks in mismatch.variants.items()],
+    }

@@ -1,15 +1,37 @@
 """Log records as JSON objects: the text, the time and the place of each, under the names that shippers use."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from diagnoser.ingest.batch import Labels, Place, RecordDefaults, Unattributed
-from diagnoser.ingest.labels import NESTED_DEEP, flat, label_text
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import OWN, FieldMapping
+
+NESTED_DEEP = 8
+
+
+def flat(name: str, value: Any, deep: int = NESTED_DEEP) -> Iterator[tuple[str, str]]:
+    """What an object holds, as ``kubernetes.pod_name``; nothing that is nested deeper than ``deep``."""
+    if not isinstance(value, dict):
+        if value is not None:
+            yield name, label_text(value)
+    elif deep:
+        for key, inner in value.items():
+            yield from flat(f"{name}.{key}" if name else key, inner, deep - 1)
+
+
+def label_text(value: Any) -> str:
+    """A number that a shipper's script has made a float is still whole; of a list, its first element."""
+    match value:
+        case float() if value.is_integer():
+            return str(int(value))
+        case [str() as first, *_]:
+            return first
+    return str(value)
+
 
 MESSAGE = ("message", "log", "line", "msg", "text", "body", "MESSAGE")
 NODE = ("node", "host", "hostname")

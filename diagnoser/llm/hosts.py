@@ -13,7 +13,7 @@ import re2
 from diagnoser.dialects import node_lists
 from diagnoser.dialects.host_places import hosts_in
 from diagnoser.dialects.node_lists import has_digit
-from diagnoser.redaction.addresses import ADDRESS, NO_HOST
+from diagnoser.redaction.redact import ADDRESS, NO_HOST
 
 _WORD = re.compile(r"[\w.-]+")
 _RUN = re.compile(r"[^\W_]+")

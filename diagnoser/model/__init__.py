@@ -5,9 +5,8 @@ turns all of them into ``Evidence``; the pipeline turns that and the ``Facts`` o
 policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage``.
 """
 
-from diagnoser.model.attempt_outcomes import AttemptOutcome, PlanOutcome
+from diagnoser.model.attempt_outcomes import AttemptOutcome, FailedRun, PlanOutcome
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, NewLine
-from diagnoser.model.case_replays import CaseMark, CaseOutcome, CaseReplay, Judgement
 from diagnoser.model.diagnosis import (
     ASK_REASONS,
     GUESS,
@@ -23,7 +22,9 @@ from diagnoser.model.diagnosis import (
     Hypotheses,
     ModelEffect,
     ModelUse,
+    NodeProof,
     Precedent,
+    ProofKind,
     Rejected,
     Rival,
     Rollback,
@@ -55,8 +56,18 @@ from diagnoser.model.evidence import (
     Traceback,
 )
 from diagnoser.model.evidence_requests import EvidenceRequest, RequestReason
-from diagnoser.model.failed_runs import FailedRun
-from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Lesson, Signature, Similar
+from diagnoser.model.feedback import (
+    CaseMark,
+    CaseOutcome,
+    CaseReplay,
+    ConfirmedFailure,
+    Feedback,
+    FeedbackVerdict,
+    Judgement,
+    Lesson,
+    Signature,
+    Similar,
+)
 from diagnoser.model.hangs import (
     LOOKS_APART,
     MISMATCHED_COLLECTIVES,
@@ -137,5 +148,4 @@ from diagnoser.model.plans import (
     Step,
     TransitionResult,
 )
-from diagnoser.model.proofs import NodeProof, ProofKind
 from diagnoser.model.unplaced import UnplacedReason, UnplacedStream

@@ -4,9 +4,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from diagnoser.model.diagnosis import Rollback
+from diagnoser.model.diagnosis import NodeProof, Rollback
 from diagnoser.model.hangs import HangLook
-from diagnoser.model.proofs import NodeProof
 from diagnoser.model.taxonomy import Action, FailureType
 
 
@@ -331,3 +330,23 @@ PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
 
 ClaimTransition = Callable[[Plan, Collection[str]], TransitionResult]
 """Decides whether an executor gets a plan, given the nodes that the scheduler gave its attempt. Pure, as above."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueMessage:
+    """A lease on a message. tries: how often it was claimed for sending, this time included."""
+
+    message: OutboxMessage
+    tries: int
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxRecord:
+    """The state of a message. state: pending, sent, dead (gave up), expired, withheld (on purpose). error: why."""
+
+    message: OutboxMessage
+    state: str
+    tries: int
+    due: float
+    error: str = ""

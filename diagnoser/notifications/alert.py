@@ -5,9 +5,9 @@ from dataclasses import fields, replace
 
 from diagnoser.model import Diagnosis, Incident, Job, MetricEvent, Plan, PlanReason, PlanState, RootCause, cited_place
 from diagnoser.model.alerts import Alert, AlertKind
-from diagnoser.model.blind_spots import BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.job_contract import labels_of
+from diagnoser.model.vitals import BlindSpot
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 from diagnoser.wording.phrases import plural
 from diagnoser.wording.summaries import summary

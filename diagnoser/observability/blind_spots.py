@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
-from diagnoser.model.vitals import Vitals, Waiting
+from diagnoser.model.vitals import BlindSpot, BlindSpotKind, Vitals, Waiting
 
 NAMED = 5
 """Jobs or nodes that a sentence names."""

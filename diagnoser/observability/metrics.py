@@ -1,7 +1,7 @@
 """Metrics, on a registry that is passed in. Label values come from closed lists."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,6 +13,8 @@ from prometheus_client import (
     Counter,
     Gauge,
     Histogram,
+    Metric,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
     values,
@@ -38,7 +40,40 @@ from diagnoser.model import (
 )
 from diagnoser.model.errors import ModelFailure
 from diagnoser.model.taxonomy import Category, FailureType, Outcome, category_of
-from diagnoser.observability import processes
+
+_ENDING = ".pid"
+MAIN = "main"
+"""Name of the process where there is only one."""
+
+
+def note_process(folder: Path, process: str) -> None:
+    """Record that this is the process of that name, from now on."""
+    (folder / f"{process}{_ENDING}").write_text(str(os.getpid()))
+
+
+class ProcessFigures(Collector):
+    """``process_...``, as every Prometheus client names it, with the name of the process as a label.
+
+    folder: where processes were noted; None for this process alone.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+
+    def collect(self) -> Iterator[Metric]:
+        families: dict[str, Metric] = {}
+        for name, process in sorted(self._processes().items()):
+            for family in ProcessCollector(pid=lambda process=process: process, registry=None).collect():  # type: ignore[misc]
+                joined = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    joined.add_sample(sample.name, {**sample.labels, "process": name}, sample.value)
+        yield from families.values()
+
+    def _processes(self) -> dict[str, int]:
+        if self._folder is None:
+            return {MAIN: os.getpid()}
+        return {path.stem: int(path.read_text()) for path in self._folder.glob(f"*{_ENDING}")}
+
 
 DROPPED = (
     "attempts",
@@ -71,7 +106,7 @@ def share(folder: Path, process: str) -> None:
     """Before the first ``Metrics`` of a process: what it counts goes to ``folder``, and is shown as the sum of all
     processes that share it. process: its name there; one that is started again goes on counting where it ended."""
     os.environ[_FOLDER] = str(folder)
-    processes.note(folder, process)
+    note_process(folder, process)
     values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
 
 
@@ -244,7 +279,7 @@ class Metrics:
             registry = CollectorRegistry()
             MultiProcessCollector(registry, folder)  # type: ignore[no-untyped-call]
         measured = CollectorRegistry()
-        for collector in (processes.ProcessFigures(Path(folder) if folder else None), *now):
+        for collector in (ProcessFigures(Path(folder) if folder else None), *now):
             measured.register(collector)
         return generate_latest(registry) + generate_latest(measured)
 

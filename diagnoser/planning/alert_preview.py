@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from diagnoser.model import Job
 from diagnoser.model.alerts import Alert
 from diagnoser.model.errors import existing
-from diagnoser.model.outbox import OutboxRecord
+from diagnoser.model.plans import OutboxRecord
 from diagnoser.notifications import text
 from diagnoser.notifications.alert import seal
 from diagnoser.notifications.routing import AlertRouting, Route

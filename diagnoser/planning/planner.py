@@ -24,12 +24,12 @@ from diagnoser.model import (
     TransitionResult,
 )
 from diagnoser.model.alerts import Alert, Severity, encode
-from diagnoser.model.blind_spots import NOT_ALERTED, BlindSpot
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.record_json import fields_of
 from diagnoser.model.taxonomy import Outcome
+from diagnoser.model.vitals import NOT_ALERTED, BlindSpot
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.notifications.alert import (
     TEST_ALERT,

@@ -1,4 +1,4 @@
-"""A topic of a message queue, read as one member of a consumer group."""
+"""Where lines are read from: a topic of a message queue, as one member of a consumer group, or a site's log store."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -51,3 +51,25 @@ class MessageSource(Protocol):
 
     async def close(self) -> None:
         """Leave the group."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceLine:
+    """nanoseconds: its time, since the epoch. labels: what the store knows of it, as the mapping reads them."""
+
+    nanoseconds: int
+    text: bytes
+    labels: tuple[tuple[str, bytes], ...]
+
+
+class LineSource(Protocol):
+    """A query that a store answers for any stretch of time."""
+
+    async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
+        """Lines from ``start`` on and before ``end``, in nanoseconds since the epoch; of one time, in their order. If
+        there are more than ``limit``, any ``limit`` of them. Lines outside of that time are no fault.
+
+        Raises TooLarge when the answer would be, BadInput when the store refuses us for good.
+        """
+
+    async def close(self) -> None: ...

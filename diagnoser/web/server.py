@@ -45,13 +45,12 @@ from diagnoser.web.api import workbench as workbench_api
 from diagnoser.web.http import description, problems
 from diagnoser.web.http.agents_seen import AgentsSeen
 from diagnoser.web.http.allowed_hosts import AllowedHosts
+from diagnoser.web.http.answer_headers import RequestIds, SecurityHeaders
 from diagnoser.web.http.auditing import AuditedCalls
 from diagnoser.web.http.authentication import READ, People
 from diagnoser.web.http.compression import CompressedFiles, ReadCompression
 from diagnoser.web.http.request_bodies import Bodies
-from diagnoser.web.http.request_ids import RequestIds
 from diagnoser.web.http.request_metrics import RequestMetrics
-from diagnoser.web.http.security_headers import SecurityHeaders
 from diagnoser.web.http.services import WebServices
 from diagnoser.web.http.spoken_job_ids import SpokenJobIds
 from diagnoser.web.pages import (

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import structlog
 
 from diagnoser.adapters.sql.vitals import VitalRepository
-from diagnoser.model.blind_spots import BlindSpot
+from diagnoser.model.vitals import BlindSpot
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal

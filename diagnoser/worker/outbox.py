@@ -18,7 +18,7 @@ import structlog
 from diagnoser.adapters.sql.outbox import OutboxRepository
 from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
-from diagnoser.model.outbox import DueMessage
+from diagnoser.model.plans import DueMessage
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.ports import Clock, Sender, WakeSignal

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.model import (
     AttemptKey,
     CheckpointPhase,

@@ -4,7 +4,7 @@ import asyncio
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import OutboxMessage
-from diagnoser.model.outbox import DueMessage
+from diagnoser.model.plans import DueMessage
 from tests.contract.records import append, effect, record, the_claim
 
 

@@ -6,8 +6,7 @@ import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, Event, EventKind, Job, MessageKind, OutboxMessage, Stream, node_log_id
-from diagnoser.model.blind_spots import BlindSpot, BlindSpotKind
-from diagnoser.model.vitals import AgentSeen, Vitals, Waiting
+from diagnoser.model.vitals import AgentSeen, BlindSpot, BlindSpotKind, Vitals, Waiting
 from tests.contract.records import TIMING, append, record
 
 NOW = 1_000_000.0

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
+from diagnoser.adapters.openai import OpenAIEmbedder
 from diagnoser.model import AttemptKey, Evidence, Feedback, FeedbackVerdict, Line, Mark, Stream
 from diagnoser.model.errors import ModelFailed
 from diagnoser.model.taxonomy import FailureType

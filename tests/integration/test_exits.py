@@ -17,9 +17,8 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from diagnoser.adapters.embeddings import OpenAIEmbedder
 from diagnoser.adapters.files import bundled, text
-from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.adapters.openai import OpenAIEmbedder, OpenAIModel
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.channels import CHANNELS
 from diagnoser.channels.alertmanager.sending import Alertmanager

@@ -7,8 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from diagnoser.adapters.embeddings import OpenAIEmbedder
-from diagnoser.adapters.openai import OpenAIModel
+from diagnoser.adapters.openai import OpenAIEmbedder, OpenAIModel
 from diagnoser.adapters.openai_forms import QuestionForm
 from diagnoser.adapters.openai_transport import REPLY_BYTES
 from diagnoser.model.errors import ModelFailed

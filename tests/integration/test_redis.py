@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.redis import RedisWakeSignals
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.model.errors import BadInput, Unavailable
 from tests.contract import redis_server
 from tests.contract.redis_server import redis

@@ -22,11 +22,11 @@ from sqlalchemy import ColumnElement, Table, func, select
 from starlette.types import ASGIApp
 from structlog.testing import capture_logs
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import insert_new
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.sql.tables import attempts, effects, jobs, plans
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.agent import runtime, webhook_listener
 from diagnoser.agent.api_client import ApiClient

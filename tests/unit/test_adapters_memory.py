@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 
 
 async def test_a_call_ends_the_sleep() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from diagnoser.adapters.wake_pipe import PipeWakeSignal
+from diagnoser.adapters.wake_signals import PipeWakeSignal
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """What a log says about how its run was started."""
 
 from diagnoser.compress import AttemptLog, Compressor
-from diagnoser.compress.run_settings import RunSettings, SettingChange, changes, run_settings
+from diagnoser.diagnosis.run_comparison import RunSettings, SettingChange, changes, run_settings
 from diagnoser.model import LineBlock, Stream
 
 START = """\

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.diagnosis.review_reasons import review_reasons
+from diagnoser.diagnosis.confidence import review_reasons
 from diagnoser.model import ASK_REASONS, AskReason, Diagnosis, Event, EventKind, Facts, Job
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.rules.calibration import Calibration, review_kind, verdict_kind

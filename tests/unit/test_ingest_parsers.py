@@ -6,7 +6,9 @@ from collections.abc import Callable
 import orjson
 import pytest
 
-from diagnoser.ingest import Batch, RecordDefaults, Target, parse_array, parse_ndjson, parse_text
+from diagnoser.ingest import Batch, RecordDefaults, Target
+from diagnoser.ingest.ndjson import parse_array, parse_ndjson
+from diagnoser.ingest.protocols.lines import parse_text
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, TooLarge, Undecodable
 

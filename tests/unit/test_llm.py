@@ -19,8 +19,7 @@ from diagnoser.model import Line, Stream
 from diagnoser.model.errors import ModelFailed, ModelFailure, RuleFaults
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
-from diagnoser.redaction.addresses import without_addresses
-from diagnoser.redaction.redact import load, mask_key_blocks, redact
+from diagnoser.redaction.redact import load, mask_key_blocks, redact, without_addresses
 from tests.in_memory import ScriptedModel
 
 FOLDER = "failure_agent/v4"

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.model.blind_spots import BlindSpotKind
-from diagnoser.model.vitals import AgentSeen, Vitals, Waiting
+from diagnoser.model.vitals import AgentSeen, BlindSpotKind, Vitals, Waiting
 from diagnoser.observability.blind_spots import THRESHOLDS, find_blind_spots
 
 NOW = 1_790_000_000.0

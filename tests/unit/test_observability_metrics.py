@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from diagnoser.failure_agent.guarded_model import GuardedModel
 from diagnoser.llm.guard import LLMCircuitBreaker, TokenBudget
-from diagnoser.model.blind_spots import BlindSpotKind
 from diagnoser.model.errors import ModelFailed, ModelFailure
+from diagnoser.model.vitals import BlindSpotKind
 from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
 from tests.serving import NOW, Web, save, serving, verdict
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog
 from diagnoser.model import (
     Advice,

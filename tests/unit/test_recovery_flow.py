@@ -8,8 +8,8 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog
 from diagnoser.model import (
     Advice,

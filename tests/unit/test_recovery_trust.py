@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from diagnoser import compress
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog
 from diagnoser.model import (
     Advice,

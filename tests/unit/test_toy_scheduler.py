@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from diagnoser.agent import cli, runtime, schedulers
+from diagnoser.agent import cli, runtime
 from diagnoser.agent.state_file import AgentState
 from tests.how_tos import module
 from tests.unit.test_agent_executor import PLAN, Service, carried_out, scheduler
@@ -24,7 +24,7 @@ def test_a_toy_scheduler_carries_out_a_plan(monkeypatch: pytest.MonkeyPatch, tmp
         seen.append((name, await carried_out(cluster)))
 
     monkeypatch.setattr(runtime, "run_agent", run_agent)
-    monkeypatch.setattr(schedulers, "SCHEDULERS", (*schedulers.SCHEDULERS, toy.SCHEDULER))
+    monkeypatch.setattr(cli, "SCHEDULERS", (*cli.SCHEDULERS, toy.SCHEDULER))
     words = ["lab", "--server", "http://diagnoser.test", "--cluster", "north", "--state", str(tmp_path)]
     answer = CliRunner().invoke(cli.build(), words)
     assert answer.exit_code == 0, answer.output

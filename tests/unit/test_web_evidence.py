@@ -11,7 +11,7 @@ import httpx
 import pytest
 import zstandard
 
-from diagnoser.adapters.memory import LocalWakeSignal
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.hang import report
 from diagnoser.model import Attempt, AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason

@@ -13,7 +13,7 @@ from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery import node_check
 from diagnoser.web.api.uncordon import OPEN_SECONDS
-from diagnoser.web.pages.pair_matrix import NODES_SHOWN, pair_matrix
+from diagnoser.web.pages.nodes import NODES_SHOWN, pair_matrix
 from tests.serving import ECC, NOW, Web, save, serving, verdict
 from tests.unit.test_web_plans import Clock, post
 

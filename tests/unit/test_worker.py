@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog
 from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import (

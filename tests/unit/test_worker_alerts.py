@@ -8,8 +8,8 @@ from random import Random
 import pytest
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.model import AttemptKey, LineBlock, MessageKind, OutboxMessage, Stream
 from diagnoser.model.alerts import Alert, AlertKind, AlertSilence, AlertThread, Severity, encode
 from diagnoser.model.errors import DeliveryError

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.model import AttemptKey, Event, EventKind, Job, LineBlock, Provenance, Stream

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection

@@ -14,12 +14,12 @@ from prometheus_client import CollectorRegistry
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from diagnoser.adapters.http import create_client
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import MessageKind, OutboxMessage
 from diagnoser.model.errors import DeliveryError, Unavailable
-from diagnoser.model.outbox import DueMessage, OutboxRecord
+from diagnoser.model.plans import DueMessage, OutboxRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, Sender
 from diagnoser.worker.outbox import Outbox, OutboxConfig

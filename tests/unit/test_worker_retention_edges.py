@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from diagnoser.model import AttemptKey, MessageKind, OutboxMessage
 from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withheld
-from diagnoser.model.outbox import DueMessage
+from diagnoser.model.plans import DueMessage
 from diagnoser.observability.metrics import Metrics
 from diagnoser.worker import blind_spots, repeat
 from diagnoser.worker.blind_spots import BlindSpotWatch

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.channels.alertmanager import sending as alertmanager
 from diagnoser.channels.slack import message as slack
 from diagnoser.config.alerting import load_table

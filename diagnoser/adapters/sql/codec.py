@@ -26,7 +26,7 @@ from diagnoser.model import (
     Stream,
 )
 from diagnoser.model.logs import Cursor
-from diagnoser.model.outbox import OutboxRecord
+from diagnoser.model.plans import OutboxRecord
 from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import cluster_of

@@ -2,13 +2,13 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sqlalchemy import and_, select, update
+from sqlalchemy import and_, delete, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
-from diagnoser.adapters.sql.tables import breakers, node_events, nodes
+from diagnoser.adapters.sql.tables import attempts, breakers, deltas, node_events, nodes
 from diagnoser.model import BreakerState, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.recovery.breaker import with_feedback
@@ -115,3 +115,27 @@ async def find_marks(connection: AsyncConnection, cluster: str) -> list[NodeEven
     if cluster:
         query = query.where(nodes.c.cluster == cluster)
     return [codec.mark_of(body) for body in (await connection.execute(query)).scalars()]
+
+
+_LOGS_AT_ONCE = 5_000
+
+
+class NodeLogRepository(Repository):
+    async def parts(self, logs: Sequence[str], least: int, newest: int | None = None) -> dict[str, list[bytes]]:
+        """Of these logs (``model.node_log_id``) the deltas of all parts from number ``least`` on, oldest first.
+
+        newest: at most this many deltas in all, the newest ones.
+        """
+        parts: dict[str, list[bytes]] = {}
+        async with self._db.reading() as connection:
+            for start in range(0, len(logs), _LOGS_AT_ONCE):
+                mine = and_(deltas.c.job.in_(logs[start : start + _LOGS_AT_ONCE]), deltas.c.attempt >= least)
+                query = select(deltas.c.job, deltas.c.data).where(mine).order_by(deltas.c.id.desc()).limit(newest)
+                for row in reversed((await connection.execute(query)).all()):
+                    parts.setdefault(row.job, []).append(bytes(row.data))
+        return parts
+
+    async def drop_parts(self, kind: str, below: int) -> int:
+        """Drop parts with numbers under ``below``; how many. kind: ``model.NODE_LOG`` or ``model.CLEAN_RUNS``."""
+        old = and_(attempts.c.job.startswith(kind, autoescape=True), attempts.c.number < below)
+        return await self._db.execute(delete(attempts).where(old))

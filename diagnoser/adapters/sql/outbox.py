@@ -14,7 +14,7 @@ from diagnoser.adapters.sql.statements import has_key, pick
 from diagnoser.adapters.sql.tables import effects
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Conflict, NotFound
-from diagnoser.model.outbox import DueMessage, OutboxRecord
+from diagnoser.model.plans import DueMessage, OutboxRecord
 
 GIVEN_UP = frozenset({"dead", "expired"})
 

@@ -6,23 +6,20 @@ from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.archive import ArchiveRepository
 from diagnoser.adapters.sql.attempt_lists import AttemptRepository
 from diagnoser.adapters.sql.audit import AuditRepository
-from diagnoser.adapters.sql.case_replays import CaseRepository
 from diagnoser.adapters.sql.database import Database, create_engine
 from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.adapters.sql.evidence import EvidenceRepository
-from diagnoser.adapters.sql.feedback import FeedbackRepository
+from diagnoser.adapters.sql.feedback import CaseRepository, FeedbackRepository
 from diagnoser.adapters.sql.impact import ImpactRepository
 from diagnoser.adapters.sql.incidents import IncidentRepository
 from diagnoser.adapters.sql.jobs import JobRepository
 from diagnoser.adapters.sql.learned import LearnedRuleRepository
-from diagnoser.adapters.sql.login_tries import LoginTryRepository
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.adapters.sql.migrations import check_known, head, log_newer_schema, upgrade_engine
 from diagnoser.adapters.sql.node_facts import NodeFactRepository
-from diagnoser.adapters.sql.node_logs import NodeLogRepository
-from diagnoser.adapters.sql.nodes import NodeRepository
+from diagnoser.adapters.sql.nodes import NodeLogRepository, NodeRepository
 from diagnoser.adapters.sql.outbox import OutboxRepository
-from diagnoser.adapters.sql.people import UserRepository
+from diagnoser.adapters.sql.people import LoginTryRepository, UserRepository
 from diagnoser.adapters.sql.plans import PlanRepository
 from diagnoser.adapters.sql.retention import RetentionRepository
 from diagnoser.adapters.sql.search import SearchRepository

@@ -26,8 +26,7 @@ from diagnoser.adapters.sql.tables import (
     events,
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
-from diagnoser.model.blind_spots import BlindSpot
-from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, PoolUse, Vitals, Waiting
+from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, BlindSpot, PoolUse, Vitals, Waiting
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 NAMES = 20

@@ -4,7 +4,8 @@ from dataclasses import asdict
 
 import orjson
 
-from diagnoser.ingest.batch import Batch, IngestReceipt, RecordDefaults
+from diagnoser.compress.lines import measure
+from diagnoser.ingest.batch import LINES_LIMIT, Batch, IngestReceipt, RecordDefaults, check_count
 from diagnoser.ingest.encodings import decoder
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.ndjson import parse_array, parse_ndjson
@@ -22,8 +23,20 @@ from diagnoser.ingest.protocols.protocol import (
     media_type,
 )
 from diagnoser.ingest.syslog import parse_syslog
-from diagnoser.ingest.text import parse_text
+from diagnoser.model import LineBlock
 from diagnoser.model.errors import BadInput, Unsupported
+
+
+def parse_text(body: bytes, defaults: RecordDefaults, received: float) -> Batch:
+    """All lines of ``body`` as one block. Raises BadInput when the query names no job, TooLarge for too many lines."""
+    target = defaults.target
+    if not target.job:
+        raise BadInput("no job: name it in the query, as in /api/v1/logs?job=my-job")
+    check_count(measure(body)[0], LINES_LIMIT, "lines")
+    batch = Batch()
+    batch.add(target, LineBlock(defaults.stream, body, defaults.first or 0, received=received))
+    return batch
+
 
 CHARSETS = frozenset({"", "utf-8", "utf8", "us-ascii", "ascii"})
 

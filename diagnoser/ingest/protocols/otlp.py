@@ -18,7 +18,6 @@ import numpy as np
 import orjson
 
 from diagnoser.ingest.batch import RECORDS_LIMIT, Batch, IngestReceipt, Labels, RecordDefaults, check_count, check_json
-from diagnoser.ingest.labels import flat
 from diagnoser.ingest.line_groups import YEAR_2000, YEAR_2100, LineGroup, LineGroups
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.protocols.protobuf_wire import (
@@ -43,6 +42,7 @@ from diagnoser.ingest.protocols.protocol import (
     RequestHead,
     media_type,
 )
+from diagnoser.ingest.records import flat
 from diagnoser.model.errors import Undecodable
 
 MESSAGE = ("message", "log", "msg", "body", "text", "line")

@@ -7,7 +7,7 @@ from fastapi import Path, Query, Request
 from pydantic import AliasPath, Field
 
 from diagnoser.hang import report
-from diagnoser.hang.contract import contract
+from diagnoser.hang.report import contract
 from diagnoser.ingest.encodings import decoder
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound

@@ -7,7 +7,7 @@ from fastapi import Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from diagnoser.model.errors import DiagnoserError, Unavailable
-from diagnoser.observability.vitals_metrics import VitalsCollector
+from diagnoser.observability.vitals import VitalsCollector
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, Health, UnscopedCore

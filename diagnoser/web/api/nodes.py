@@ -1,7 +1,8 @@
 """Routes for node events and breakers."""
 
 import re
-from typing import Annotated
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
 
 from fastapi import Path, Query
 from pydantic import Field, StringConstraints
@@ -12,7 +13,6 @@ from diagnoser.model.errors import BadInput
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.sorting import BY_CLUSTER, NODE_SORTS, Sort
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
-from diagnoser.web.api.node_order import sorted_marks
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape
@@ -21,6 +21,24 @@ from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
+
+OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
+_KEYS: Mapping[str, Callable[[NodeEvent], tuple[Any, ...]]] = {
+    "cluster": lambda mark: (),
+    "node": lambda mark: (mark.node,),
+    "state": lambda mark: (mark.kind not in OUT, -mark.time),
+    "time": lambda mark: (mark.time,),
+}
+
+
+def sorted_marks(marks: Iterable[NodeEvent], sort: Sort) -> list[NodeEvent]:
+    """By state those that are out of service come first, the newest change first."""
+
+    def key(mark: NodeEvent) -> tuple[Any, ...]:
+        return (*_KEYS[sort.by](mark), mark.cluster, mark.node)
+
+    return sorted(marks, key=key, reverse=sort.is_descending)
+
 
 HISTORY = 100
 """Events of a node that are shown."""

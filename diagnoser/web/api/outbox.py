@@ -8,7 +8,7 @@ from pydantic import Field
 
 from diagnoser.model import MessageKind
 from diagnoser.model.access import Credential
-from diagnoser.model.outbox import OutboxRecord
+from diagnoser.model.plans import OutboxRecord
 from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller

@@ -15,7 +15,7 @@ import orjson
 from fastapi.responses import Response
 from pydantic import Field, StrictInt
 
-from diagnoser.hang.contract import contract
+from diagnoser.hang.report import contract
 from diagnoser.model import AttemptKey, EvidenceKind, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.model.nodes import NodeSnapshot, SnapshotPart

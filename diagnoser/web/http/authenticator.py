@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from diagnoser.adapters.sql.login_tries import LoginTryRepository
+from diagnoser.adapters.sql.people import LoginTryRepository
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.access import ANONYMOUS, Credential, StoredToken, Token, hash_of
 from diagnoser.model.errors import Denied, Throttled, Unavailable

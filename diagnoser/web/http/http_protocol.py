@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from diagnoser.web.http.security_headers import ENCODED
+from diagnoser.web.http.answer_headers import ENCODED
 
 HEAD_BYTES = 64 << 10
 """Bytes of a request line with its headers, and of anything else that is no body: trailers, chunk extensions."""

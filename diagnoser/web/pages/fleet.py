@@ -11,7 +11,7 @@ from pydantic import Field
 
 from diagnoser.model import Incident, NodeEvent, Plan
 from diagnoser.model.sorting import FLEET_SORTS, WORST_FIRST, Sort
-from diagnoser.web.api.node_order import OUT
+from diagnoser.web.api.nodes import OUT
 from diagnoser.web.api.params import Name, Search, sort_field
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core

@@ -1,6 +1,7 @@
 """The page of one node: what is known of it, and the buttons to note something and to give it back."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -11,9 +12,11 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
     Incident,
     NodeAlert,
+    NodeCheck,
     NodeEvent,
     NodeNote,
     NodeRun,
+    PairResult,
     QueryResult,
     UncordonRequest,
     UncordonState,
@@ -23,16 +26,62 @@ from diagnoser.model.queries import DiagnosisFilter, IncidentFilter
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
-from diagnoser.web.api.node_order import OUT
-from diagnoser.web.api.nodes import HISTORY, NodePath
+from diagnoser.web.api.nodes import HISTORY, OUT, NodePath
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.forms import Pressed, see_other
-from diagnoser.web.pages.pair_matrix import PairMatrix, pair_matrix
 from diagnoser.web.pages.rendering import Drawn
+
+NODES_SHOWN = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PairCell:
+    """The last test of two nodes together. round: counted from 1."""
+
+    round: int
+    result: PairResult
+
+
+@dataclass(frozen=True, slots=True)
+class PairMatrix:
+    """nodes: rows and columns, the node that the page is of first, then those that failed or were tested with it.
+
+    left_out: how many other nodes were tested. cells: by row and column, in both orders.
+    """
+
+    nodes: tuple[str, ...]
+    left_out: int
+    cells: Mapping[tuple[str, str], PairCell]
+
+    def cell(self, row: str, column: str) -> PairCell | None:
+        return self.cells.get((row, column))
+
+
+def pair_matrix(check: NodeCheck, node: str) -> PairMatrix | None:
+    """None for a check in which no pair was tested."""
+    rounds = [*check.rounds, *((check.results,) if check.results else ())]
+    cells: dict[tuple[str, str], PairCell] = {}
+    failed = set[str]()
+    for number, results in enumerate(rounds, 1):
+        for result in results:
+            cells |= dict.fromkeys(_pairs(result.nodes), PairCell(number, result))
+            if not result.ok:
+                failed.update(result.nodes)
+    if not cells:
+        return None
+    tested = list(dict.fromkeys(name for pair in cells for name in pair))
+    met = {column for row, column in cells if row == node}
+    order = sorted(tested, key=lambda name: (name != node, name not in failed, name not in met, name))
+    return PairMatrix(tuple(order[:NODES_SHOWN]), max(0, len(order) - NODES_SHOWN), cells)
+
+
+def _pairs(nodes: Sequence[str]) -> list[tuple[str, str]]:
+    return [(row, column) for row in nodes for column in nodes if row != column]
+
 
 FAILURES = 20
 """Failures on one node that its page shows; the list of diagnoses has the others."""

@@ -21,8 +21,7 @@ from diagnoser.recovery import plan_states
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.incidents import INCIDENT_ID
-from diagnoser.web.api.node_order import OUT
-from diagnoser.web.api.nodes import ClusterPath, reset_breaker, trip_breaker
+from diagnoser.web.api.nodes import OUT, ClusterPath, reset_breaker, trip_breaker
 from diagnoser.web.api.outbox import MessageKey, retry_message
 from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan_back
 from diagnoser.web.http.authentication import may_read

@@ -36,7 +36,7 @@ from diagnoser.model.logs import Append
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.ports import Clock
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family
 
 _DAY = 86_400.0
@@ -132,16 +132,14 @@ class DiagnosisContext:
     async def node_lines(self, record: DiagnosisRecord) -> list[Line]:
         """The kept lines of the own logs of the node that the root line is from and of those under suspicion, as far as
         the attempt ran there."""
-        named, job = _named_nodes(record.diagnosis), await self.store.jobs.find(record.attempt.job)
+        named = _named_nodes(record.diagnosis)
         if not named:
             return []
-        if job is None:
+        job, attempt = await self.store.jobs.find(record.attempt.job), await self.store.jobs.attempt(record.attempt)
+        if job is None or attempt is None:
             return []
-        ran = set[str]()
-        for attempt in await self.store.jobs.attempts(job.id):
-            if attempt.key == record.attempt:
-                ran.update(nodes_of(attempt, job))
-        nodes = list(filter(ran.__contains__, named))[:_NODES_SHOWN]
+        ran = nodes_of(attempt, job)
+        nodes = [node for node in named if node in ran][:_NODES_SHOWN]
         if not nodes:
             return []
         logs = await self._node_logs(job, nodes, record.created - _DAY)
@@ -198,11 +196,6 @@ def _named_nodes(verdict: Diagnosis) -> list[str]:
     if cause and cause.source in NODE_SOURCES | {ALERTS}:
         return list(filter(None, dict.fromkeys([cause.node, *nodes])))
     return list(dict.fromkeys(nodes))
-
-
-def cluster_of(job: Job) -> str:
-    """The cluster whose agents know the job's nodes."""
-    return job.cluster or DEFAULT_CLUSTER
 
 
 def _clean_run(log: AttemptLog, name: str) -> CleanRun | None:

@@ -5,15 +5,16 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.diagnosis.context import DiagnosisContext, cluster_of
+from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.failure_agent.consultation import ConsultationConfig
 from diagnoser.failure_agent.inquiry import Reply, answer_question
 from diagnoser.model import Job
-from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.errors import BadInput, existing
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.ports import LanguageModel
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.wording.words import answer
 
 HISTORY = 15
@@ -31,10 +32,7 @@ class Inquiries:
     async def answer(self, context: DiagnosisContext, record: DiagnosisRecord, text: str) -> Reply:
         """context: finds what the person who asks may see. Raises ModelFailed, NotFound."""
         key = record.attempt
-        attempts = await context.store.jobs.attempts(key.job)
-        attempt = next((attempt for attempt in attempts if attempt.key == key), None)
-        if attempt is None:
-            raise NotFound(f"the log of {key.job}, attempt {key.number}")
+        attempt = existing(await context.store.jobs.attempt(key), f"the log of {key.job}, attempt {key.number}")
         job = await context.store.jobs.find(key.job) or Job(key.job)
         facts = await context.facts(Claim(attempt, job, ""))
         subject = await self.stage.subject(record, await context.logs.load(key), facts)

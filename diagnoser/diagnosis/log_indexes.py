@@ -16,7 +16,7 @@ from diagnoser.compress.delta import Delta
 from diagnoser.diagnosis.attempt_logs import AttemptLogs, collection_paused
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
-from diagnoser.model.errors import NotFound
+from diagnoser.model.errors import NotFound, existing
 
 BYTES_KEPT = 128 << 20
 """Of all indexes that are kept, with their logs; the latest one is kept however large it is."""
@@ -120,11 +120,9 @@ class LogIndexes:
         return revision
 
     async def _revision(self, key: AttemptKey) -> int:
-        for attempt in await self._store.jobs.attempts(key.job):
-            if attempt.key == key:
-                self._revisions[key] = self._clock(), attempt.revision
-                return attempt.revision
-        raise NotFound(f"job {key.job!r} has no attempt {key.number}")
+        attempt = existing(await self._store.jobs.attempt(key), f"job {key.job!r} has no attempt {key.number}")
+        self._revisions[key] = self._clock(), attempt.revision
+        return attempt.revision
 
     async def _index(self, key: AttemptKey, revision: int) -> IndexedLog:
         started = self._clock()

@@ -122,12 +122,12 @@ Mode = Literal["observe", "approve", "act"]
 
 PlanState = Literal["advised", "waiting", "sent", "reached", "not_reached", "held", "superseded", "refused", "expired"]
 
-class RollbackShape(TypedDict):
-    checkpoint: str
-    step: int | None
-    skip_from: int | None
-    skip_to: int | None
-    verified: bool
+class Rollback(TypedDict):
+    checkpoint: NotRequired[str]
+    step: NotRequired[int | None]
+    skip_from: NotRequired[int | None]
+    skip_to: NotRequired[int | None]
+    verified: NotRequired[bool]
 
 class ChangeShape(TypedDict):
     time: str
@@ -153,12 +153,12 @@ class ProofShape(TypedDict):
 
 QueryState = Literal["asked", "proves", "proves_nothing", "not_available"]
 
-class QueryResultShape(TypedDict):
+class QueryResult(TypedDict):
     node: str
     query: str
-    state: QueryState
-    exit_code: int | None
-    text: str
+    state: NotRequired[QueryState]
+    exit_code: NotRequired[int | None]
+    text: NotRequired[str]
 
 class PlanShape(TypedDict):
     id: str
@@ -176,14 +176,14 @@ class PlanShape(TypedDict):
     created: str
     expires: str
     diagnosis: str
-    rollback: RollbackShape | None
+    rollback: Rollback | None
     drained: list[str]
     requeued: str
     executor: str
     history: list[ChangeShape]
     steps: list[StepShape]
     proofs: list[ProofShape]
-    queries: list[QueryResultShape]
+    queries: list[QueryResult]
 
 Cap = Literal["shapes", "lines", "voices", "series", "nodes", "templates"]
 
@@ -323,7 +323,7 @@ class DiagnosisShape(TypedDict):
     model: ModelUse | None
     grounds: DecisionBasis
     step: int | None
-    rollback: RollbackShape | None
+    rollback: Rollback | None
     proofs: list[ProofShape]
     new_lines: list[EvidenceLine]
     clean_runs: int

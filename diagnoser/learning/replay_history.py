@@ -40,9 +40,8 @@ class ReplayHistory:
     async def case_of(self, record: DiagnosisRecord) -> LabelledCase:
         """The case of a diagnosis, without the logs of its nodes."""
         job = await self.store.jobs.find(record.attempt.job) or Job(record.attempt.job)
-        attempts = await self.store.jobs.attempts(record.attempt.job)
-        events = {attempt.key: attempt.events for attempt in attempts}
-        facts = Facts(job, record.attempt.number, events.get(record.attempt, ()))
+        attempt = await self.store.jobs.attempt(record.attempt)
+        facts = Facts(job, record.attempt.number, attempt.events if attempt else ())
         log = await self.logs.load(record.attempt)
         evidence, printed = await asyncio.to_thread(lambda: (log.evidence, log.messages))
         return LabelledCase(record, facts, evidence, printed)

@@ -25,7 +25,6 @@ from diagnoser.ports import Clock
 from diagnoser.redaction.redact import Redactor
 from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.schema import Role, Rule, RuleSet
-from diagnoser.worker.repeat import repeat
 
 US = "diagnoser"
 _COMPLETED_READ = 3
@@ -67,8 +66,13 @@ class RuleLifecycle:
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
-        """Run until cancelled."""
-        await repeat(self.step, self._config.poll, "rule_learning_waits")
+        """Run until cancelled; waits while the database is away."""
+        while True:
+            try:
+                await self.step()
+            except Unavailable as error:
+                self._log.warning("rule_learning_waits", error=str(error))
+            await asyncio.sleep(self._config.poll)
 
     async def step(self) -> int:
         """One step on a waiting rule, then promotions and retirements. Returns how many rules changed."""

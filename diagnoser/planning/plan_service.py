@@ -75,10 +75,9 @@ class PlanService:
         """Hold the plan that was just claimed if the run that it would end has printed since it was looked at."""
         if plan.look is None:
             return plan
-        for attempt in await self.store.jobs.attempts(plan.job):
-            has_printed = attempt.last_line != plan.look.last_line
-            if attempt.key.number == plan.attempt and attempt.ended is None and has_printed:
-                return await self.change(plan.id, now, self.commands.went_on(now))
+        attempt = await self.store.jobs.attempt(AttemptKey(plan.job, plan.attempt))
+        if attempt and attempt.ended is None and attempt.last_line != plan.look.last_line:
+            return await self.change(plan.id, now, self.commands.went_on(now))
         return plan
 
     async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:

@@ -17,7 +17,7 @@ class Exit:
 EXITS = (  # and those of the channels for alerts, which have them with them
     Exit("recovery webhook", ("adapters.webhook", "adapters.http"), "planning.planner", ("recovery",)),
     Exit("language model", ("adapters.openai", "adapters.openai_transport"), "adapters.openai"),
-    Exit("embeddings", ("adapters.embeddings",), "adapters.embeddings"),
+    Exit("embeddings", ("adapters.openai",), "adapters.openai"),
     Exit("assistant", ("integrations.mcp_server",), "integrations.assistant_text"),
     Exit("traces", ("adapters.otlp",), "adapters.otlp"),
     Exit("own log", ("observability.logging",), "observability.logging"),

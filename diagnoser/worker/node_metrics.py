@@ -12,13 +12,13 @@ from operator import attrgetter
 import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.diagnosis.context import cluster_of
 from diagnoser.model import Attempt, AttemptKey, Job, NodeAlert
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.node_alerts import BY_PROMETHEUS
 from diagnoser.model.queries import FAILURES, DiagnosisFilter
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.recovery.breaker import cluster_of
 from diagnoser.rules.node_metrics import STEP, MetricSeries, NodeMetric, NodeMetricTable, NoteworthyMetric, noteworthy
 
 PERIOD = 2.0
@@ -85,16 +85,15 @@ class NodeMetricWatch:
         return new[:AT_ONCE]
 
     async def _ask_about(self, record: DiagnosisRecord) -> None:
-        job = await self.store.jobs.find(record.attempt.job)
-        for attempt in await self.store.jobs.attempts(record.attempt.job):
-            if job is None or attempt.key != record.attempt or not attempt.nodes:
-                continue
-            alerts = await self._alerts(job, attempt, _asked_about(attempt, record))
-            new = await self.store.node_facts.unknown_alerts(alerts)
-            if new:
-                await self.store.node_facts.record_alerts(new)
-                await self.store.jobs.diagnose_again(attempt.key, self.clock())
-                self.attempts_due.notify()
+        job, attempt = await self.store.jobs.find(record.attempt.job), await self.store.jobs.attempt(record.attempt)
+        if job is None or attempt is None or not attempt.nodes:
+            return
+        alerts = await self._alerts(job, attempt, _asked_about(attempt, record))
+        new = await self.store.node_facts.unknown_alerts(alerts)
+        if new:
+            await self.store.node_facts.record_alerts(new)
+            await self.store.jobs.diagnose_again(attempt.key, self.clock())
+            self.attempts_due.notify()
 
     async def _alerts(self, job: Job, attempt: Attempt, nodes: Sequence[str]) -> list[NodeAlert]:
         alerts, now = list[NodeAlert](), self.clock()

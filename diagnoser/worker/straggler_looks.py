@@ -73,9 +73,9 @@ class StragglerLooks:
         job = await self.store.jobs.find(key.job)
         if not run.asked:
             run.asked = self.clock()
-            for attempt in await self.store.jobs.attempts(key.job):
-                if job and attempt.key == key and attempt.ended is None:
-                    await self.collection.slow(job, attempt, run.since)
+            attempt = await self.store.jobs.attempt(key)
+            if job and attempt and attempt.ended is None:
+                await self.collection.slow(job, attempt, run.since)
             return None
         requests = await self.store.evidence.requests(key)
         if job is None or not any(result for request, result in requests if request.since == run.since):

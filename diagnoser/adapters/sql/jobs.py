@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import Select, Update, and_, case, delete, func, literal, not_, select, update
+from sqlalchemy import ColumnElement, Select, Update, and_, case, delete, func, literal, not_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -40,6 +40,7 @@ from diagnoser.model import (
     own_job_id,
 )
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
+from diagnoser.model.choice import first
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.plan_states import DIAGNOSER, OPEN, with_state
@@ -151,7 +152,14 @@ class JobRepository(Repository):
             return await find_job(connection, id)
 
     async def attempts(self, job: str) -> list[Attempt]:
-        query = select(attempts).where(attempts.c.job == job).order_by(attempts.c.number)
+        """Those of a job, in their order."""
+        return await self._attempts(job, attempts.c.job == job)
+
+    async def attempt(self, key: AttemptKey) -> Attempt | None:
+        return first(await self._attempts(key.job, and_(attempts.c.job == key.job, attempts.c.number == key.number)))
+
+    async def _attempts(self, job: str, which: ColumnElement[bool]) -> list[Attempt]:
+        query = select(attempts).where(which).order_by(attempts.c.number)
         async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
             keys = [AttemptKey(job, row["number"]) for row in rows]

@@ -11,10 +11,9 @@ from diagnoser.hang.report import contract
 from diagnoser.ingest.encodings import decoder
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.params import IS_NUMBER, JobPath, KnownRank, Node, TextIfAny
 from diagnoser.web.api.plans import ClusterField
-from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.access import cluster_for
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
@@ -183,7 +182,7 @@ async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
 )
 async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
-    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    cluster = cluster_for(caller, body.cluster)
 
     async def look() -> list[EvidenceRequest] | None:
         now, claim = core.clock(), core.store.evidence.claim_requests
@@ -207,6 +206,6 @@ async def finish(
     caller: Caller,
 ) -> None:
     """Ends a request. May be repeated."""
-    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    cluster = cluster_for(caller, body.cluster)
     if not await core.store.evidence.finish_request(request_id, cluster, core.clock(), body.result):
         raise NotFound(f"no request for evidence of this cluster is called {request_id!r}")

@@ -8,7 +8,7 @@ from pydantic import AliasPath, Field
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey, Feedback, FeedbackVerdict, RootCause, Similar, Stream
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import BadInput, NotFound
+from diagnoser.model.errors import BadInput, NotFound, existing
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.retrieval.search import SearchResult
@@ -230,9 +230,7 @@ def likely_stream(index: LogIndex, root: RootCause | None, number: int) -> Strea
 
 async def find_lines(scope: Scoped, attempt: AttemptKey, words: str, limit: int) -> list[SearchResult]:
     """Raises NotFound."""
-    attempts = await scope.core.store.jobs.attempts(attempt.job)
-    if attempt not in {stored.key for stored in attempts}:
-        raise NotFound(f"job {attempt.job!r} has no attempt {attempt.number}")
+    existing(await scope.core.store.jobs.attempt(attempt), f"job {attempt.job!r} has no attempt {attempt.number}")
     return await scope.confirmed_failures.search(attempt, words, limit)
 
 

@@ -22,7 +22,7 @@ from diagnoser.model import (
     spoken_job_id,
 )
 from diagnoser.model.access import Credential
-from diagnoser.model.errors import BadInput, NotFound, OwnerMoved, existing
+from diagnoser.model.errors import BadInput, OwnerMoved, existing
 from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter, JobFilter
 from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
@@ -249,10 +249,7 @@ async def show(id: JobPath, core: Core) -> JobPage:
 
 async def find_attempt(store: SqlStore, key: AttemptKey) -> Attempt:
     """Raises NotFound."""
-    for attempt in await store.jobs.attempts(key.job):
-        if attempt.key == key:
-            return attempt
-    raise NotFound(f"no attempt {key.number} of {key.job!r}")
+    return existing(await store.jobs.attempt(key), f"no attempt {key.number} of {key.job!r}")
 
 
 async def latest(store: SqlStore, job: str) -> dict[int, DiagnosisRecord]:

@@ -10,7 +10,7 @@ from diagnoser.model.errors import BadInput
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.plans import ClusterField
-from diagnoser.web.http.access import check_whole_service, own_cluster
+from diagnoser.web.http.access import check_whole_service, cluster_for
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import CLAIM_ERRORS, LIST_ERRORS
@@ -28,15 +28,6 @@ class NoteBody(StrictSchema):
     text: Annotated[str, Field(max_length=NOTE_LENGTH, pattern=r"\S")]
 
 
-class NoteShape(Answer):
-    id: str
-    cluster: str
-    node: str
-    time: float
-    by: str
-    text: str
-
-
 class AlertShape(Answer):
     """ended: null while it fires. Times are seconds since the epoch."""
 
@@ -52,18 +43,15 @@ class AlertShape(Answer):
 
 
 @router.post("/nodes/{node}/notes", dependencies=OPERATE, responses=CLAIM_ERRORS, summary="Write a note about a node")
-async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> NoteShape:
+async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> NodeNote:
     """For whoever repairs it, and whoever decides about it next."""
-    return NoteShape.model_validate(await write_note(core, caller, body.cluster, node, body.text))
+    return await write_note(core, caller, body.cluster, node, body.text)
 
 
 @router.get("/nodes/{node}/notes", dependencies=READ, responses=LIST_ERRORS, summary="What people noted of a node")
-async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NoteShape]:
+async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeNote]:
     """The newest first."""
-    return [
-        NoteShape.model_validate(note)
-        for note in await core.store.node_facts.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)
-    ]
+    return await core.store.node_facts.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)
 
 
 @router.get("/nodes/{node}/alerts", dependencies=READ, responses=LIST_ERRORS, summary="What monitoring said of a node")
@@ -82,7 +70,7 @@ async def write_note(core: Core, caller: Credential, cluster: str, node: str, te
     said = text.replace("\0", "").strip()
     if not said:
         raise BadInput("the note is empty")
-    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
+    cluster, now = cluster_for(caller, cluster), core.clock()
     note = NodeNote(core.make_id(now), cluster, node, now, caller.name, said[:NOTE_LENGTH])
     await core.store.node_facts.add_note(note)
     return note

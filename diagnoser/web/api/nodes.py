@@ -16,7 +16,7 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape
-from diagnoser.web.http.access import check_breaker, own_cluster
+from diagnoser.web.http.access import check_breaker, cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
@@ -90,7 +90,7 @@ class PlacesBody(StrictSchema):
 )
 async def report_places(body: PlacesBody, core: Core, caller: Caller) -> None:
     """Failures of several nodes of one place within minutes are one incident of the place."""
-    await core.store.nodes.set_places(own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, body.places)
+    await core.store.nodes.set_places(cluster_for(caller, body.cluster), body.places)
 
 
 @router.post("/nodes/{node}/events", dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report an event of a node")
@@ -98,7 +98,7 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
     """Acts of people are respected: plans leave such a node alone. They also count as feedback on earlier plans."""
     now = core.clock()
     mark = NodeEvent(
-        own_cluster(caller, body.cluster) or DEFAULT_CLUSTER,
+        cluster_for(caller, body.cluster),
         node,
         body.kind,
         body.by,

@@ -1,12 +1,13 @@
 """Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
 
+from dataclasses import replace
 from operator import attrgetter
 from typing import Annotated, Literal
 
 from fastapi import Path, Query, Request, Response
 from pydantic import Field
 
-from diagnoser.model import Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
+from diagnoser.model import AttemptKey, CheckVerdict, Job, NodeCheck, PairResult, Plan, PlanReason, PlanState, Step
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound, existing
 from diagnoser.model.queries import PlanFilter
@@ -16,7 +17,7 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
 from diagnoser.web.api.params import IS_NUMBER, JobId, Node, first_page
 from diagnoser.web.api.schemas import PlanShape
-from diagnoser.web.http.access import own_cluster
+from diagnoser.web.http.access import cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
@@ -154,15 +155,6 @@ class ResultsBody(StrictSchema):
     )
 
 
-class CheckVerdictSchema(Schema):
-    """faulty: to be drained. stragglers: slow but working. shared_cause: every group failed, no node is drained."""
-
-    faulty: tuple[str, ...]
-    stragglers: tuple[str, ...]
-    shared_cause: bool
-    reason: str
-
-
 class QueryShape(Schema):
     """A query to run on a node as it stands, without a shell. ``argv`` is empty for the site's own script."""
 
@@ -179,7 +171,7 @@ class CheckRound(Schema):
     queries: tuple[QueryShape, ...] | None = None
     pairs: tuple[tuple[str, ...], ...] = ()
     timeout_seconds: float
-    verdict: CheckVerdictSchema | None = None
+    verdict: CheckVerdict | None = None
 
 
 @router.get("/plans", dependencies=READ, responses=LIST_ERRORS, summary="List plans")
@@ -223,7 +215,7 @@ async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, ca
 )
 async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, caller: Caller) -> Claimed | Response:
     """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
-    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    cluster = cluster_for(caller, body.cluster)
     lease = plans.commands.lease
     await request.app.state.agents_seen.record(cluster, body.executor)
 
@@ -330,8 +322,7 @@ def _nodes_of(job: Job | None) -> tuple[str, ...]:
 async def _since(plan: Plan, core: Core) -> float:
     """What is older in the log of a node has nothing to do with this failure: it begins some minutes before the failure
     was seen, and never before the attempt."""
-    attempts = await core.store.jobs.attempts(plan.job)
-    attempt = next((attempt for attempt in attempts if attempt.key.number == plan.attempt), None)
+    attempt = await core.store.jobs.attempt(AttemptKey(plan.job, plan.attempt))
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS
     seen = attempt.fatal or attempt.ended or attempt.last_line or plan.created
@@ -347,9 +338,7 @@ def _round(plan: Plan, plans: Plans) -> CheckRound:
     if plan.state is PlanState.WAITING:
         raise Conflict(f"plan {plan.id} waits for a person: {plan.history[-1].why}; stop and change nothing")
     outcome = check.verdict
-    verdict = outcome and CheckVerdictSchema(
-        faulty=plan.nodes, stragglers=outcome.stragglers, shared_cause=outcome.shared_cause, reason=outcome.reason
-    )
+    verdict = outcome and replace(outcome, faulty=plan.nodes)
     queries = _queries(check, plans)
     return CheckRound(
         round=check.round, queries=queries, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict

@@ -8,9 +8,10 @@ from fastapi import Path, Query
 from pydantic import AliasPath, Field
 
 from diagnoser.learning import rule_lifecycle
-from diagnoser.model import HitVerdict, LearnedRule, LearnedState
+from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import existing
+from diagnoser.model.learned import Counts
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.api.plans import DecisionBody
@@ -35,28 +36,6 @@ class RuleQuery(StrictSchema):
     limit: int = Field(PAGE, ge=1, le=PAGE_LIMIT)
 
 
-class GateShape(Answer):
-    """One test of a proposed rule with its result."""
-
-    name: str
-    passed: bool
-    reason: str
-
-
-class AuthorShape(Answer):
-    """name: `template` (made from the shape of the line), `llm:<model>` or `person`. failure: why not the model."""
-
-    name: str
-    model: str
-    prompt: str
-    prompt_hash: str
-    temperature: float
-    calls: int
-    tokens_in: int
-    tokens_out: int
-    failure: str
-
-
 class TurnShape(Answer):
     """An entry of the rule's history."""
 
@@ -64,16 +43,6 @@ class TurnShape(Answer):
     state: LearnedState
     by: str
     why: str
-
-
-class CountsShape(Answer):
-    """Attempts in which the rule hit, or would have; what became known of them. lines, bytes: filtered there."""
-
-    hits: int
-    confirmed: int
-    wrong: int
-    lines: int
-    bytes: int
 
 
 class HitShape(Answer):
@@ -105,10 +74,10 @@ class LearnedShape(Answer):
     changed: Moment
     path: str
     text: str
-    author: AuthorShape
-    gates: list[GateShape]
+    author: Author
+    gates: list[ValidationResult]
     history: list[TurnShape]
-    counts: CountsShape
+    counts: Counts
 
     @classmethod
     def from_rule(cls, rule: LearnedRule, **values: object) -> Self:

@@ -29,9 +29,9 @@ from diagnoser.model import (
     Precedent,
     ProofKind,
     QueryResult,
-    QueryState,
     Rejected,
     Rival,
+    Rollback,
     RootCause,
     RunStatus,
     Stage,
@@ -63,17 +63,6 @@ class StepShape(Answer):
     output: str
 
 
-class RollbackShape(Answer):
-    """Checkpoint to continue from, and the steps whose data batches to skip (both ends included). ``verified``: whether
-    the job reported that it read the checkpoint back and its checksums held."""
-
-    checkpoint: str
-    step: int | None
-    skip_from: int | None
-    skip_to: int | None
-    verified: bool
-
-
 class ProofShape(Answer):
     """Why a node may be taken out. ``source``: of the line, or the query that was asked; ``by``: the person, if any."""
 
@@ -84,16 +73,6 @@ class ProofShape(Answer):
     line: int
     time: MomentIfSet
     by: str
-
-
-class QueryResultShape(Answer):
-    """What the node check asked a suspected node. ``text``: the line that proves a fault, else part of the answer."""
-
-    node: str
-    query: str
-    state: QueryState
-    exit_code: int | None
-    text: str
 
 
 class PlanShape(Answer):
@@ -115,14 +94,14 @@ class PlanShape(Answer):
     created: Moment
     expires: Moment
     diagnosis: str
-    rollback: RollbackShape | None
+    rollback: Rollback | None
     drained: tuple[str, ...]
     requeued: str
     executor: str
     history: list[ChangeShape]
     steps: list[StepShape]
     proofs: list[ProofShape]
-    queries: list[QueryResultShape]
+    queries: list[QueryResult]
 
     @classmethod
     def from_plan(cls, plan: Plan) -> Self:
@@ -209,7 +188,7 @@ class DiagnosisShape(Answer):
     model: ModelUse | None
     grounds: DecisionBasis
     step: int | None
-    rollback: RollbackShape | None
+    rollback: Rollback | None
     proofs: list[ProofShape]
     new_lines: tuple[EvidenceLine, ...]
     clean_runs: int

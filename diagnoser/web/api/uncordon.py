@@ -15,12 +15,12 @@ from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.api.plans import ClusterField, Comment
-from diagnoser.web.http.access import check_whole_service, own_cluster
+from diagnoser.web.http.access import check_whole_service, cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
-from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
+from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 LEASE_SECONDS = 540.0
 """As long as an agent may take to check a node before it gives it back."""
@@ -39,21 +39,6 @@ class UncordonBody(StrictSchema):
 
     cluster: ClusterField = ""
     comment: Comment = ""
-
-
-class UncordonShape(Answer):
-    """result: what the agent said; empty while the request is open. Times are seconds since the epoch."""
-
-    id: str
-    cluster: str
-    node: str
-    by: str
-    comment: str
-    created: float
-    state: UncordonState
-    result: str
-    ended: float
-    taken_out: float = Field(0.0, description="When a plan took the node out; 0 where nobody knows")
 
 
 class UncordonClaimBody(StrictSchema):
@@ -75,22 +60,17 @@ class UncordonResultBody(StrictSchema):
     responses=answers(400, 401, 403, 409, 503),
     summary="Ask for a node to be given back",
 )
-async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonShape:
+async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonRequest:
     """Only for a node that a plan took out. The agent of its cluster checks it, and leaves out what shows a fault still
     and what somebody else cordoned since. 409 for any other node, while such a request is open, and for a node whose
     repair did not help: a person gives that back on its page, and says what was repaired."""
-    return UncordonShape.model_validate(
-        await request_uncordon(core, caller, body.cluster, node, body.comment, by_person=False)
-    )
+    return await request_uncordon(core, caller, body.cluster, node, body.comment, by_person=False)
 
 
 @router.get("/nodes/{node}/uncordons", dependencies=READ, responses=LIST_ERRORS, summary="Requests to give a node back")
-async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonShape]:
+async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonRequest]:
     """The newest first."""
-    return [
-        UncordonShape.model_validate(asked)
-        for asked in await core.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
-    ]
+    return await core.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
 
 
 @router.post(
@@ -99,16 +79,16 @@ async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
     responses=CLAIM_ERRORS,
     summary="Claim requests to give nodes back",
 )
-async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonShape]:
+async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonRequest]:
     """Each is handed to one agent at a time. The agent checks the node first, and refuses where it shows a fault that
     is not older than `taken_out`."""
-    cluster = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER
+    cluster = cluster_for(caller, body.cluster)
 
     async def look() -> list[UncordonRequest] | None:
         now, claim = core.clock(), core.store.node_facts.claim_uncordons
         return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
 
-    return [UncordonShape.model_validate(asked) for asked in await long_poll(look, body.wait, request, caller) or ()]
+    return await long_poll(look, body.wait, request, caller) or []
 
 
 @router.post(
@@ -125,7 +105,7 @@ async def finish(
     caller: Caller,
 ) -> None:
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
-    cluster, state = own_cluster(caller, body.cluster) or DEFAULT_CLUSTER, UncordonState(body.state)
+    cluster, state = cluster_for(caller, body.cluster), UncordonState(body.state)
     result = body.result.replace("\0", "")
     if not await core.store.node_facts.finish_uncordon(request_id, cluster, core.clock(), state, result):
         raise NotFound(f"no request of this cluster is called {request_id!r}")
@@ -140,7 +120,7 @@ async def request_uncordon(
     """
     if caller.tenant:
         check_whole_service(caller)
-    cluster, now = own_cluster(caller, cluster) or DEFAULT_CLUSTER, core.clock()
+    cluster, now = cluster_for(caller, cluster), core.clock()
     events = await core.store.nodes.history(cluster, node, HISTORY)
     last = events[0] if events else None
     if last is None or not_ours(node, last):

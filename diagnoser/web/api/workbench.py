@@ -5,7 +5,7 @@ from typing import Annotated, Self
 from pydantic import AliasPath, Field, StringConstraints
 
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import PatternTrial, RuleProposal
+from diagnoser.learning.workbench import ExampleHit, LineHit, PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -49,13 +49,6 @@ class ProposalBody(TrialBody):
     )
 
 
-class MatchedLine(Answer):
-    """spans: what matches, as offsets of characters: from, to."""
-
-    text: str
-    spans: list[tuple[int, int]]
-
-
 class MatchedAttempt(Answer):
     """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
     10 for so many or more."""
@@ -66,16 +59,7 @@ class MatchedAttempt(Answer):
     type: FailureType
     is_root: bool
     lines: int
-    line: MatchedLine
-
-
-class MatchedExample(Answer):
-    """owner: a rule, or ``<family>/<id>`` of a filter of routine lines. is_counter: must not match."""
-
-    owner: str
-    type: FailureType | None
-    is_counter: bool
-    line: MatchedLine
+    line: LineHit
 
 
 class AttemptMatches(Schema):
@@ -90,7 +74,7 @@ class AttemptMatches(Schema):
 class ExampleMatches(Schema):
     matched: int
     searched: int
-    items: list[MatchedExample]
+    items: list[ExampleHit]
 
 
 class TrialShape(Answer):

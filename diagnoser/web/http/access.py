@@ -9,6 +9,7 @@ from diagnoser.model.access import Credential, Owner, Viewer
 from diagnoser.model.errors import OutOfScope
 from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 
 NOBODY = Owner()
 REMEMBERED = 50_000
@@ -133,6 +134,11 @@ class JobSenderOf:
 
     def forget(self, jobs: Iterable[str]) -> None:
         self.access.forget(jobs)
+
+
+def cluster_for(caller: Credential, named: str) -> str:
+    """As ``own_cluster``, and that of jobs that name none where neither says."""
+    return own_cluster(caller, named) or DEFAULT_CLUSTER
 
 
 def own_cluster(caller: Credential, named: str) -> str:

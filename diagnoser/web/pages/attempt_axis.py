@@ -42,8 +42,7 @@ async def attempt_axis(
     more."""
     if index is None or not len(index):
         return None
-    attempts = await core.store.jobs.attempts(record.attempt.job)
-    attempt = next((attempt for attempt in attempts if attempt.key == record.attempt), None)
+    attempt = await core.store.jobs.attempt(record.attempt)
     if attempt is None:
         return None
     facts = AxisFacts(

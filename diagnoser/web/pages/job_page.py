@@ -123,7 +123,7 @@ async def _find(store: SqlStore, id: str) -> Job:
 
 async def _run(store: SqlStore, key: AttemptKey, record: DiagnosisRecord | None) -> Run:
     job = await store.jobs.find(key.job)
-    attempt = next((one for one in await store.jobs.attempts(key.job) if one.key == key), None)
+    attempt = await store.jobs.attempt(key)
     if attempt is None or job is None:
         return Run(key, record)
     heard = attempt.ended or attempt.last_line or attempt.opened

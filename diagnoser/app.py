@@ -24,12 +24,11 @@ from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress.routine import unfolded
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
-from diagnoser.config.archive import open_archive
 from diagnoser.config.loader import load_analyzer, site_node_queries
-from diagnoser.config.retention import ages
 from diagnoser.config.settings import Settings
 from diagnoser.config.shown_settings import shown_settings
 from diagnoser.config.site_files import load_mapping, load_outbound_redactor, load_redactor
+from diagnoser.config.storage import ages, open_archive
 from diagnoser.config.tracing import open_traces
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs

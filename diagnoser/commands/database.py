@@ -142,8 +142,7 @@ async def _pruned(settings: Settings, *, quiet: bool) -> dict[str, int]:
     from prometheus_client import CollectorRegistry
 
     from diagnoser.adapters.sql.store import open_store
-    from diagnoser.config.archive import open_archive
-    from diagnoser.config.retention import ages
+    from diagnoser.config.storage import ages, open_archive
     from diagnoser.observability.metrics import DROPPED, Metrics
     from diagnoser.worker.retention import Retention
 

@@ -15,11 +15,11 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, hazards, llm_factory, removed_settings
 from diagnoser.config import settings as reading
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
-from diagnoser.config.archive import open_archive
 from diagnoser.config.identity import open_provider
 from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.config.site_files import load_mapping, load_outbound_redactor
+from diagnoser.config.storage import open_archive
 from diagnoser.config.tls import check_certificate
 from diagnoser.config.tracing import check_endpoint
 from diagnoser.model.errors import BadInput, DiagnoserError, ModelFailed, RuleFaults, Unavailable

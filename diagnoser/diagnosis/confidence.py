@@ -105,7 +105,8 @@ were wrong: the end was that of an earlier phase. Alone 5 of 1,717 logs print mo
 
 
 def review_reasons(diagnosis: Diagnosis, calibration: Calibration, *, outlived: bool = False) -> tuple[AskReason, ...]:
-    """Why the verdict of the rules may be wrong; () where nothing speaks against it, or the scheduler says it.
+    """Why a model reviews the verdict of the rules: nothing names the cause, or verdicts like it are often wrong, as
+    ``review`` in ``rules/calibration.yaml`` measures; () where nothing speaks against it, or the scheduler says it.
 
     outlived: see ``is_outlived``.
     """

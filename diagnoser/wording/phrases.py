@@ -1,8 +1,10 @@
 """Pieces of English that several pages put together."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
+from diagnoser.model.job_contract import JobContract
 from diagnoser.wording.collapse_ranks import ranges
+from diagnoser.wording.words import lasting
 
 
 def joined(parts: Iterable[str], separator: str = ", ") -> str:
@@ -29,3 +31,17 @@ def ranks_name(ranks: Sequence[int]) -> str:
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     return f"ranks {ranges(ranks)}"
+
+
+def contract_terms(contract: JobContract) -> Iterator[str]:
+    """List what a contract that counts says, a phrase each."""
+    if contract.owner:
+        yield f"owned by {contract.owner}"
+    if contract.notify:
+        yield f"alerts carry the label notify: {contract.notify}"
+    if contract.first_step_within is not None:
+        yield f"silent for at most {lasting(contract.first_step_within)} before its first steps"
+    if contract.cadence is not None:
+        yield f"a step at least every {lasting(contract.cadence)}"
+    if contract.relaunches is not None:
+        yield f"launched again at most {plural(contract.relaunches, 'time')} after the same failure"

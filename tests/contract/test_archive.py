@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.config.archive import open_archive
 from diagnoser.config.settings import Settings
+from diagnoser.config.storage import open_archive
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.ports import Archive
 from tests.contract import s3_server

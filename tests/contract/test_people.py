@@ -8,8 +8,7 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict, Denied, NotFound, Throttled
 from diagnoser.model.people import Identity, Role, Session, User, UserChange
-from diagnoser.web.http.login_throttle import ACCOUNT_TRIES
-from diagnoser.web.http.sign_in import PasswordSignIn
+from diagnoser.web.http.sign_in import ACCOUNT_TRIES, PasswordSignIn
 
 MARIA = User("maria", Role.OPERATOR, 100.0)
 ISSUER = "https://login.example"

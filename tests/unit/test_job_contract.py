@@ -15,7 +15,7 @@ from diagnoser.model import Job, MetricEvent, MetricEventKind, Progress, Stage
 from diagnoser.model.job_contract import JobContract, contract_of, labels_of
 from diagnoser.model.taxonomy import Action
 from diagnoser.notifications.alert import metric_alert
-from diagnoser.wording.job_contract import contract_terms
+from diagnoser.wording.phrases import contract_terms
 
 FULL = {"owner": "ml-platform", "notify": "llm", "first_step_within": "45m", "cadence": "10m", "relaunches": 1}
 SPEC = PlanSpec("p1", Action.CORDON_AND_RESUBMIT, "slurm-east-7", 1, ("n1",), "ecc_error")

@@ -10,13 +10,13 @@ import pytest
 from diagnoser.model.errors import Denied, Overloaded, Throttled
 from diagnoser.model.people import Role, User
 from diagnoser.web.http import sign_in
-from diagnoser.web.http.login_throttle import (
+from diagnoser.web.http.sign_in import (
     ACCOUNT_TRIES,
     ADDRESS_TRIES,
     WINDOW_SECONDS,
+    PasswordSignIn,
     network_of,
 )
-from diagnoser.web.http.sign_in import PasswordSignIn
 
 PASSWORD = "correct horse battery"
 HOME, AWAY = "192.0.2.1", "198.51.100.7"

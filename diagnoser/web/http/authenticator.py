@@ -12,8 +12,8 @@ from diagnoser.model.errors import Denied, Throttled, Unavailable
 from diagnoser.model.people import Person
 from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
-from diagnoser.web.http.login_throttle import network_of
 from diagnoser.web.http.sessions import Sessions
+from diagnoser.web.http.sign_in import network_of
 
 FRESH_SECONDS = 5.0
 """Age up to which a replica uses what it has read of the stored tokens: how long a revoked token may still pass."""

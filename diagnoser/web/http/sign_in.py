@@ -2,12 +2,12 @@
 
 import asyncio
 from contextlib import suppress
+from ipaddress import ip_address, ip_network
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Denied, Overloaded, Throttled, Unavailable
 from diagnoser.model.people import NAME_MOST, PASSWORD_MOST, User, prepared_password
 from diagnoser.ports import Clock, PasswordHasher
-from diagnoser.web.http.login_throttle import WINDOW_SECONDS, counted_tries
 
 AT_ONCE, WAITING = 2, 30
 """Passwords that are checked at the same time, and that may wait for it: each takes 64 MiB and a core."""
@@ -77,3 +77,31 @@ def safe_page(page: str) -> str:
     if "\\" in page or not page.isascii() or not page.isprintable():
         return "/"
     return page
+
+
+WINDOW_SECONDS = 600.0
+ADDRESS_TRIES = 30
+"""Wrong passwords within the window from one address, whatever the account: a whole office may be behind it."""
+ACCOUNT_TRIES = 10
+"""For one account from all addresses that are new to it, and again from each that is not."""
+
+
+def counted_tries(account: str, address: str, *, is_known: bool) -> dict[str, int]:
+    """What a try counts for -> how many there may be, at all replicas together.
+
+    An account is bounded as a whole against many addresses that try for it. That alone would let anybody lock a person
+    out, so an address from which the person has signed in before (is_known) has tries of its own. A wait is never
+    longer than the window, because what is refused unseen counts as no try.
+    """
+    if is_known:
+        return {f"account {account} from {address}": ACCOUNT_TRIES}
+    return {f"account {account}": ACCOUNT_TRIES, f"address {address}": ADDRESS_TRIES}
+
+
+def network_of(address: str) -> str:
+    """An IPv6 client is its /64: it may choose the rest."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    return address if parsed.version == 4 else str(ip_network((int(parsed), 64), strict=False))

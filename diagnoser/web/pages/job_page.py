@@ -22,7 +22,7 @@ from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages.rendering import Drawn, reading_pages
 from diagnoser.web.pages.run_view import run_view
 from diagnoser.web.pages.time_axis import TimeAxis, checkpoint_axis
-from diagnoser.wording.job_contract import contract_terms
+from diagnoser.wording.phrases import contract_terms
 
 RUNS = 8
 """Runs of a family beside each other."""

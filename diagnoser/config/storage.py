@@ -1,4 +1,4 @@
-"""Where original lines are archived, as the settings say."""
+"""Where original lines are archived, and how long the site keeps what it stores."""
 
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -8,6 +8,24 @@ from diagnoser.adapters.object_archive import object_archive
 from diagnoser.config.settings import Settings
 from diagnoser.model.errors import BadInput
 from diagnoser.ports import Archive
+from diagnoser.worker.retention import RetentionAges
+
+DUMPS_DAYS = 90
+"""A dump is read while people look for the cause of a hang; later its diagnosis says what it showed."""
+MESSAGES_DAYS = 90
+"""Sent messages answer who was told what: for a quarter, as reviews of incidents go."""
+
+
+def ages(settings: Settings) -> RetentionAges:
+    return RetentionAges(
+        settings.retention_days,
+        DUMPS_DAYS,
+        MESSAGES_DAYS,
+        settings.max_stored_bytes,
+        settings.archive_retention_days,
+        settings.max_archived_bytes,
+        settings.audit_retention_days,
+    )
 
 
 def open_archive(settings: Settings) -> Archive | None:

@@ -43,7 +43,6 @@ NO_EXIT: Mapping[str, str] = {
     "config": "builds adapters from the settings",
     "app": "makes the clients that adapters send with",
     "processes": "makes the listening socket",
-    "observability.processes": "the sockets of this machine's processes",
     "supervisor": "the processes of this machine",
     "web": "answers who may read the log of the job, as it was printed",
 }

@@ -27,7 +27,7 @@ async def test_every_answer_carries_the_security_headers(tmp_path: Path, path: s
     check_headers(answer)
 
 
-@pytest.mark.parametrize("place", ["api.health.check_health", "http.request_ids.bound_contextvars"])
+@pytest.mark.parametrize("place", ["api.health.check_health", "http.answer_headers.bound_contextvars"])
 async def test_a_fault_of_ours_carries_them_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str) -> None:
     """Wherever it happens, in a route or around all of them: 500 is told as a problem, and nothing of the fault."""
 

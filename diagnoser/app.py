@@ -288,7 +288,7 @@ async def _open_reading(settings: Settings, shared: Shared, world: World) -> Rea
     filters, mapping = FilterRegistry(registry, store.jobs), load_mapping(settings)
     folding = filters.folding if settings.log_agent else unfolded
     logs = AttemptLogs(store, registry.compressor, folding)
-    unplaced = UnattributedStreams(store.unplaced, load_redactor(settings), metrics)
+    unplaced = UnattributedStreams(store.unplaced.record_unplaced, load_redactor(settings), metrics)
     ingest = IngestService(
         store.logs,
         registry.compressor,
@@ -380,6 +380,7 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
     config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
+    vitals = VitalsReader(store.vitals.read, clock)
     replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
     looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
     watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox, looks)
@@ -392,7 +393,7 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
         outbox.run(),
         deciding.lifecycle.run(),
         replayer.run(),
-        BlindSpotWatch(store.vitals, VitalsReader(store.vitals, clock), deciding.planner, clock, wakes.outbox).run(),
+        BlindSpotWatch(store.vitals, vitals, deciding.planner, clock, wakes.outbox).run(),
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
         IdleGpuWatch(store, deciding.planner, clock, wakes.outbox).run(),
     ]

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import httpx
 
-from diagnoser.model.errors import BadInput, DeliveryError
+from diagnoser.model.errors import BadInput, DeliveryError, TooLarge
 from diagnoser.ports import Clock
 
 _TEMPORARY = frozenset({408, 425, 429})
@@ -96,6 +96,16 @@ def create_client() -> httpx.AsyncClient:
     """
     logging.getLogger("httpx").setLevel(logging.WARNING)
     return httpx.AsyncClient(trust_env=False, follow_redirects=False)
+
+
+async def bounded(response: httpx.Response, most: int) -> bytes:
+    """Read the body of an answer. Raises TooLarge when it has more than so many bytes."""
+    body = bytearray()
+    async for part in response.aiter_bytes():
+        body += part
+        if len(body) > most:
+            raise TooLarge(f"the answer has more than {most >> 20} MB")
+    return bytes(body)
 
 
 async def _public_addresses(url: httpx.URL) -> list[str]:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import httpx
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from diagnoser.model.errors import Unavailable
+from diagnoser.adapters.http import bounded
+from diagnoser.model.errors import TooLarge, Unavailable
 from diagnoser.rules.node_metrics import STEP, MetricSeries
 
 ANSWER_BYTES = 4 << 20
@@ -53,21 +54,13 @@ class Prometheus:
             ) as response:
                 if response.status_code != httpx.codes.OK:
                     raise Unavailable(f"Prometheus answers {response.status_code}")
-                body = await _bounded(response)
+                body = await bounded(response, ANSWER_BYTES)
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise Unavailable(f"Prometheus: {type(error).__name__}") from None
+        except TooLarge as error:
+            raise Unavailable(f"Prometheus: {error}") from None
         try:
             answer = _ANSWER.validate_json(body)
         except ValidationError:
             raise Unavailable("Prometheus answers something else than series") from None
         return [MetricSeries(series.metric, series.values) for series in answer.data.result[:SERIES]]
-
-
-async def _bounded(response: httpx.Response) -> bytes:
-    """Raises Unavailable for an answer that is too large."""
-    body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > ANSWER_BYTES:
-            raise Unavailable(f"Prometheus answers more than {ANSWER_BYTES} bytes")
-    return bytes(body)

@@ -185,7 +185,7 @@ async def _run(
         if traces:
             stack.push_async_callback(traces.close)
         ingest = IngestService(store.logs, registry.compressor, metrics, trace=traces.note if traces else untraced)
-        unplaced = UnattributedStreams(store.unplaced, load_redactor(settings), metrics)
+        unplaced = UnattributedStreams(store.unplaced.record_unplaced, load_redactor(settings), metrics)
         may_not = partial(refused, JobAccess(store.jobs, clock), sender)
         consumer = LogConsumer(source, origin, ingest, store.logs, reader, unplaced, may_not, clock, metrics)
         if port:

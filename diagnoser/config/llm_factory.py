@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.sql.feedback import FeedbackRepository
+from diagnoser.adapters.sql.feedback import CaseRepository, FeedbackRepository
+from diagnoser.adapters.sql.plans import PlanRepository
 from diagnoser.config.folders import prompt_texts
 from diagnoser.config.settings import Settings
 from diagnoser.config.site_files import load_outbound_redactor, load_redactor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.inquiry import Inquiries
-from diagnoser.diagnosis.llm_stage import JudgedCases, LLMStage, PlansOfJob
+from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
@@ -122,8 +123,8 @@ def llm_stage(
     model: LanguageModel | None,
     knowledge: RuleKnowledge,
     confirmed_failures: ConfirmedFailures,
-    judged: JudgedCases,
-    plans: PlansOfJob,
+    judged: CaseRepository,
+    plans: PlanRepository,
     metrics: Metrics,
 ) -> LLMStage | None:
     """Make the model's stage; None where no model is configured. Raises RuleFaults, BadInput."""

@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import Protocol
 
+from diagnoser.adapters.sql.feedback import CaseRepository
+from diagnoser.adapters.sql.plans import PlanRepository
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.background import background, beside_root, pinned
 from diagnoser.diagnosis.pipeline import RuleKnowledge
@@ -14,7 +15,7 @@ from diagnoser.failure_agent.acceptance import model_confidences
 from diagnoser.failure_agent.agent import FailureAgent
 from diagnoser.failure_agent.consultation import ConsultationInput
 from diagnoser.llm.view import LogView
-from diagnoser.model import Diagnosis, Facts, Judgement, Plan, QueryResult
+from diagnoser.model import Diagnosis, Facts, QueryResult
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.work import DiagnosisRecord
@@ -24,20 +25,8 @@ _PLANS = 5
 """Plans of a job whose answers are read."""
 
 
-class PlansOfJob(Protocol):
-    """``adapters.sql.plans.PlanRepository``."""
-
-    async def page(self, where: PlanFilter, after: str, limit: int) -> list[Plan]: ...
-
-
 _JUDGED = 2_000
 """Most judged verdicts that say how often a model was right, the newest."""
-
-
-class JudgedCases(Protocol):
-    """``adapters.sql.case_replays.CaseReplayRepository``."""
-
-    async def judgements(self, since: float, limit: int) -> list[Judgement]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +38,9 @@ class LLMStage:
 
     agent: FailureAgent
     confirmed_failures: ConfirmedFailures
-    judged: JudgedCases
+    judged: CaseRepository
     knowledge: RuleKnowledge
-    plans: PlansOfJob
+    plans: PlanRepository
 
     async def run(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> Diagnosis | None:
         """The verdict with the model's contribution; None if the model is not asked."""

@@ -181,7 +181,7 @@ class IngestService:
             self._unplaced.note(batch, protocol, defaults, received)
         if not batch.blocks:
             receipt = IngestReceipt(rejected=batch.rejected, errors=tuple(batch.errors), unplaced=batch.unplaced_lines)
-            self._metrics.observe_ingest(receipt, 0)
+            self._count(receipt, 0)
             return receipt
         for _ in range(OWNER_TRIES):
             if sender:
@@ -301,7 +301,7 @@ class IngestService:
             return
         self._failure = ""
         for pending, receipt in zip(group, receipts, strict=True):
-            self._metrics.observe_ingest(receipt, pending.size)
+            self._count(receipt, pending.size)
             if not pending.done.done():
                 pending.done.set_result(receipt)
 
@@ -346,6 +346,10 @@ class IngestService:
         latest |= dict.fromkeys(over, hour)
         keys = {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
         return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in over.items()}
+
+    def _count(self, receipt: IngestReceipt, size: int) -> None:
+        counts = {"accepted": receipt.lines, "duplicate": receipt.duplicates}
+        self._metrics.observe_ingest(size, **counts, rejected=receipt.rejected, cut=receipt.cut)
 
     async def _cursors(
         self, streams: Mapping[AttemptKey, Collection[Stream]], new_parts: Mapping[AttemptKey, AttemptKey]

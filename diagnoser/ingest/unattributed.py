@@ -5,9 +5,8 @@ nothing. So a stream is written once in a while, not once a request.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
@@ -24,19 +23,17 @@ VALUE_LENGTH = 256
 SAMPLE_LENGTH = 1000
 
 
-class UnplacedSink(Protocol):
-    """Where lines go that belong to no job, such as ``adapters.sql.unplaced.UnplacedRepository``."""
-
-    async def record_unplaced(self, streams: Sequence[UnplacedStream]) -> None:
-        """Add the counts of these streams to what is known of those with the same labels, reason and sender. Bounded:
-        the sink may forget the oldest."""
-
-
 class UnattributedStreams:
-    """redact: hides secrets in what is kept. ``run`` must be running; one instance per process."""
+    """record: stores streams (``adapters.sql.unplaced``). redact: hides secrets in what is kept. ``run`` must be
+    running; one instance per process."""
 
-    def __init__(self, sink: UnplacedSink, redact: Callable[[str], str], metrics: Metrics) -> None:
-        self._sink = sink
+    def __init__(
+        self,
+        record: Callable[[Sequence[UnplacedStream]], Awaitable[None]],
+        redact: Callable[[str], str],
+        metrics: Metrics,
+    ) -> None:
+        self._record = record
         self._redact = redact
         self._metrics = metrics
         self._waiting: dict[tuple[object, ...], UnplacedStream] = {}
@@ -79,7 +76,7 @@ class UnattributedStreams:
         if not waiting:
             return
         try:
-            await self._sink.record_unplaced(list(waiting.values()))
+            await self._record(list(waiting.values()))
         except Unavailable:
             waiting.update(self._waiting)
             self._waiting = waiting

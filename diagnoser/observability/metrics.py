@@ -5,7 +5,6 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Protocol
 
 import structlog
 from prometheus_client import (
@@ -108,19 +107,6 @@ def share(folder: Path, process: str) -> None:
     os.environ[_FOLDER] = str(folder)
     note_process(folder, process)
     values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
-
-
-class RequestCounts(Protocol):
-    """What the intake counted in one request."""
-
-    @property
-    def lines(self) -> int: ...
-    @property
-    def duplicates(self) -> int: ...
-    @property
-    def rejected(self) -> int: ...
-    @property
-    def cut(self) -> int: ...
 
 
 class Metrics:
@@ -283,15 +269,11 @@ class Metrics:
             measured.register(collector)
         return generate_latest(registry) + generate_latest(measured)
 
-    def observe_ingest(self, receipt: RequestCounts, size: int) -> None:
+    def observe_ingest(self, size: int, **lines: int) -> None:
+        """Count a request. size: bytes of its log text. lines: by result."""
         self.bytes.inc(size)
-        self.lines.labels("accepted").inc(receipt.lines)
-        self.lines.labels("duplicate").inc(receipt.duplicates)
-        self.lines.labels("rejected").inc(receipt.rejected)
-        self.lines.labels("cut").inc(receipt.cut)
-
-    def observe_archived(self, size: int) -> None:
-        self.archived.inc(size)
+        for result, count in lines.items():
+            self.lines.labels(result).inc(count)
 
     def observe_losses(self, losses: Iterable[Losses]) -> None:
         self.cached_templates.set(template_cache.held())

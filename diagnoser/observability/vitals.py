@@ -3,8 +3,7 @@
 import asyncio
 import platform
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from prometheus_client import Metric
 from prometheus_client.registry import Collector
@@ -16,15 +15,11 @@ from diagnoser.ports import Clock
 FRESH_SECONDS = 5.0
 
 
-class VitalsSource(Protocol):
-    """``adapters.sql.vitals.VitalRepository``."""
-
-    async def read(self, now: float, silent_seconds: float, begin_seconds: float) -> Vitals: ...
-
-
 class VitalsReader:
-    def __init__(self, source: VitalsSource, clock: Clock) -> None:
-        self._source = source
+    """read: as ``VitalRepository.read``."""
+
+    def __init__(self, read: Callable[[float, float, float], Awaitable[Vitals]], clock: Clock) -> None:
+        self._read = read
         self._clock = clock
         self._vitals: Vitals | None = None
         self._reading = asyncio.Lock()
@@ -34,7 +29,7 @@ class VitalsReader:
         async with self._reading:
             if self._vitals is None or self._clock() - self._vitals.time >= FRESH_SECONDS:
                 self._vitals = None
-                self._vitals = await self._source.read(self._clock(), THRESHOLDS.job, THRESHOLDS.first_line)
+                self._vitals = await self._read(self._clock(), THRESHOLDS.job, THRESHOLDS.first_line)
             return self._vitals
 
     async def blind_spots(self) -> list[BlindSpot]:

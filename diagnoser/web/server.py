@@ -182,7 +182,7 @@ def create_health(services: WebServices) -> FastAPI:
     )
     app.state.services = services
     app.state.pages = pages = Pages(services.core.clock, has_model=services.inquiries is not None)
-    app.state.vitals = VitalsReader(services.core.store.vitals, services.core.clock)
+    app.state.vitals = VitalsReader(services.core.store.vitals.read, services.core.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(AuditedCalls, core=services.core)
     app.add_middleware(BodyBound, unbounded=path_ends())

@@ -92,7 +92,7 @@ class Compaction:
             return
         if losses:
             self.metrics.observe_losses([losses])
-        self.metrics.observe_archived(sum(segment.size for segment in archived))
+        self.metrics.archived.inc(sum(segment.size for segment in archived))
 
     async def _put(self, archive: Archive, attempt: AttemptKey, raw: Sequence[bytes]) -> list[ArchivedSegment]:
         """Of two replicas, or after a crash, the same pieces become the same object. One that the store never hears of

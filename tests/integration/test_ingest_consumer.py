@@ -139,7 +139,7 @@ async def consume(source: Source, store: SqlStore, slow: Slow) -> list[str]:
     logs = cast(LogRepository, slow)
     ingest = IngestService(logs, Compressor, metrics, pending_limit=1 << 20)
     reader = MessageReader(DEFAULT, "text", RecordDefaults())
-    unplaced = UnattributedStreams(RecentUnplaced(), str, metrics)
+    unplaced = UnattributedStreams(RecentUnplaced().record_unplaced, str, metrics)
 
     async def refused(jobs: Collection[str]) -> Mapping[str, str]:
         return {}

@@ -296,7 +296,7 @@ class Consuming:
         self.source = KafkaSource(properties, "logs")
         self.metrics = Metrics(CollectorRegistry())
         self.unplaced = RecentUnplaced()
-        self._streams = UnattributedStreams(self.unplaced, str, self.metrics)
+        self._streams = UnattributedStreams(self.unplaced.record_unplaced, str, self.metrics)
         self._refused = refused
         logs = store.logs if isinstance(store, SqlStore) else cast(LogRepository, store)
         self.ingest = IngestService(logs, Compressor, self.metrics, pending_limit=64 << 20)

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
 
 from diagnoser import compress
 from diagnoser.compress import AttemptLog
@@ -84,7 +84,9 @@ async def test_how_similar_failures_were_found_is_noted() -> None:
             return []
 
     remembered = cast(ConfirmedFailures, Remembered())
-    stage = LLMStage(cast(FailureAgent, Echo()), remembered, NotJudged(), ANALYZER.knowledge, NoPlans())
+    stage = LLMStage(
+        cast(FailureAgent, Echo()), remembered, cast(Any, NotJudged()), ANALYZER.knowledge, cast(Any, NoPlans())
+    )
     better = await stage.run(record, log, Facts())
     assert better is not None
     assert better.notes == ("told", "nothing to add", "by hashed words")

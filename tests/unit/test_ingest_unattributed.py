@@ -25,7 +25,7 @@ def batch(*labels: Labels, lines: int = 1, sample: str = "a") -> Batch:
 
 def streams_of(sink: RecentUnplaced) -> tuple[UnattributedStreams, Metrics]:
     metrics = Metrics(CollectorRegistry())
-    return UnattributedStreams(sink, redact, metrics), metrics
+    return UnattributedStreams(sink.record_unplaced, redact, metrics), metrics
 
 
 async def test_a_stream_is_handed_on_once_with_all_of_its_lines() -> None:

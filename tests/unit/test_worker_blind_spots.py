@@ -26,7 +26,7 @@ class Site:
         planner = plan_commands(
             alerts=AlertRouting(load_table(Settings()), receivers), base_url="https://diagnoser.example"
         ).planner
-        self.reader = VitalsReader(store.vitals, lambda: self.now)
+        self.reader = VitalsReader(store.vitals.read, lambda: self.now)
         self.watch = BlindSpotWatch(store.vitals, self.reader, planner, lambda: self.now, LocalWakeSignal())
 
     async def after(self, seconds: float) -> list[Alert]:

@@ -2,7 +2,8 @@
 
 import httpx
 
-from diagnoser.model.errors import BadInput, TooLarge, Unavailable
+from diagnoser.adapters.http import bounded
+from diagnoser.model.errors import BadInput, Unavailable
 
 ANSWER_BYTES = 32 << 20
 CONNECT_SECONDS, READ_SECONDS = 5.0, 60.0
@@ -29,7 +30,7 @@ class StoreClient:
         """Raises BadInput, TooLarge, or Unavailable."""
         try:
             async with self._client.stream("GET", self._url + path, params=parameters) as response:
-                body = await _read(response)
+                body = await bounded(response, ANSWER_BYTES)
         except httpx.InvalidURL as error:
             raise BadInput(f"{self._url} is no URL: {error}") from None
         except httpx.HTTPError as error:
@@ -44,12 +45,3 @@ class StoreClient:
 
     async def close(self) -> None:
         await self._client.aclose()
-
-
-async def _read(response: httpx.Response) -> bytes:
-    body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) > ANSWER_BYTES:
-            raise TooLarge(f"the answer has more than {ANSWER_BYTES >> 20} MB")
-    return bytes(body)

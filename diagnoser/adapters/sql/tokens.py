@@ -7,9 +7,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import pick
+from diagnoser.adapters.sql.statements import read_record
 from diagnoser.adapters.sql.tables import tokens
-from diagnoser.model.access import Credential, Scope, StoredToken
+from diagnoser.model.access import Credential, StoredToken
 from diagnoser.model.errors import Conflict, existing
 from diagnoser.model.record_json import fields_of
 
@@ -77,5 +77,6 @@ async def _find(connection: AsyncConnection, name: str) -> StoredToken:
 
 
 def _token_of(row: RowMapping) -> StoredToken:
-    credential = Credential(**pick(row, _FIELDS) | {"scope": Scope(row["scope"])})
-    return StoredToken(credential, row["hash"], row["old_hash"] or "", row["old_until"] or 0.0, row["old_used"])
+    return StoredToken(
+        read_record(Credential, row), row["hash"], row["old_hash"] or "", row["old_until"] or 0.0, row["old_used"]
+    )

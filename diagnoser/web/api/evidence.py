@@ -12,11 +12,11 @@ from diagnoser.ingest.encodings import decoder
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound
 from diagnoser.web.api.params import IS_NUMBER, JobPath, KnownRank, Node, TextIfAny
-from diagnoser.web.api.plans import ClusterField
+from diagnoser.web.api.plans import ClaimBody, ClusterField
 from diagnoser.web.http.access import cluster_for
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
-from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
+from diagnoser.web.http.long_poll import long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
 from diagnoser.web.http.request_bodies import Bodies, declared_length
 from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
@@ -61,13 +61,9 @@ class EvidenceShape(Answer):
     bytes: int
 
 
-class EvidenceClaimBody(StrictSchema):
-    cluster: ClusterField = ""
+class EvidenceClaimBody(ClaimBody):
     limit: Annotated[int, Field(ge=1, le=CLAIMED_AT_ONCE), IS_NUMBER] = Field(
         CLAIMED_AT_ONCE, description="Requests to be handed out, at most"
-    )
-    wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
-        0.0, description="Seconds to wait for a request (long poll)"
     )
 
 

@@ -62,12 +62,17 @@ class DecisionBody(StrictSchema):
     comment: Comment = ""
 
 
-class ClaimRequest(StrictSchema):
-    executor: Who = Field(description="Name of the executor, the same after a restart")
+class ClaimBody(StrictSchema):
+    """What is claimed is handed to one agent at a time, again when its lease ends."""
+
     cluster: ClusterField = Field("", description=f"Cluster as jobs are registered with; empty is `{DEFAULT_CLUSTER}`")
     wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
-        0.0, description="Seconds to wait for a plan (long poll)"
+        0.0, description="Seconds to wait until there is something to claim (long poll)"
     )
+
+
+class ClaimRequest(ClaimBody):
+    executor: Who = Field(description="Name of the executor, the same after a restart")
 
 
 class Claimed(Schema):

@@ -13,12 +13,11 @@ from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.recovery import node_returns
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import HISTORY, NodePath
-from diagnoser.web.api.params import IS_NUMBER
-from diagnoser.web.api.plans import ClusterField, Comment
+from diagnoser.web.api.plans import ClaimBody, ClusterField, Comment
 from diagnoser.web.http.access import check_whole_service, cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
+from diagnoser.web.http.long_poll import long_poll
 from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
@@ -39,13 +38,6 @@ class UncordonBody(StrictSchema):
 
     cluster: ClusterField = ""
     comment: Comment = ""
-
-
-class UncordonClaimBody(StrictSchema):
-    cluster: ClusterField = ""
-    wait: Annotated[float, Field(ge=0, le=WAIT_LIMIT), IS_NUMBER] = Field(
-        0.0, description="Seconds to wait for a request (long poll)"
-    )
 
 
 class UncordonResultBody(StrictSchema):
@@ -79,7 +71,7 @@ async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[
     responses=CLAIM_ERRORS,
     summary="Claim requests to give nodes back",
 )
-async def claim(body: UncordonClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonRequest]:
+async def claim(body: ClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonRequest]:
     """Each is handed to one agent at a time. The agent checks the node first, and refuses where it shows a fault that
     is not older than `taken_out`."""
     cluster = cluster_for(caller, body.cluster)

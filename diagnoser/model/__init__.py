@@ -29,7 +29,6 @@ from diagnoser.model.diagnosis import (
     Rival,
     Rollback,
     RootCause,
-    RulesVerdict,
     Suspect,
     Symptom,
     ToolUse,
@@ -104,7 +103,6 @@ from diagnoser.model.learned import (
     LearnedRule,
     LearnedState,
     RuleHit,
-    Turn,
     ValidationResult,
 )
 from diagnoser.model.lines import (

@@ -78,14 +78,18 @@ def environment(given: dict[str, str]) -> dict[str, str]:
     return {f"DIAGNOSER_{name.upper()}": value for name, value in given.items()}
 
 
+def _forms(word: str) -> set[str]:
+    encoded = {base64.b64encode(f"{before}{word}".encode()).decode().rstrip("=") for before in ("", ":", "user:")}
+    return {word, quote(word, safe=""), *encoded}
+
+
+FORMS = {word: _forms(word) for word in CANARIES}
+"""Each canary as it is, and as a header or an address would carry it."""
+
+
 def found_in(text: str) -> set[str]:
-    """Canaries in a text, plain or as a header or address would carry them."""
-
-    def forms(word: str) -> set[str]:
-        encoded = {base64.b64encode(f"{before}{word}".encode()).decode().rstrip("=") for before in ("", ":", "user:")}
-        return {word, quote(word, safe=""), *encoded}
-
-    return {word for word in CANARIES if any(form in text for form in forms(word))}
+    """Canaries in a text, in any form."""
+    return {word for word, forms in FORMS.items() if any(form in text for form in forms)}
 
 
 def test_there_is_a_canary_for_each_secret_setting() -> None:

@@ -90,12 +90,14 @@ def _unpack(raw: bytes, limit: int, begin: Callable[[], _Member], step: int) -> 
 
 def unsnappy(raw: bytes, limit: int) -> bytes:
     """Snappy in either of its forms: one block (as Prometheus and Loki clients send it) or framed."""
-    is_framed = raw.startswith(SNAPPY_FRAMED)
+    size_of, unpack = cramjam.snappy.decompress_raw_len, cramjam.snappy.decompress_raw
+    if raw.startswith(SNAPPY_FRAMED):
+        size_of, unpack = _framed_size, cramjam.snappy.decompress
     try:
-        size = _framed_size(raw) if is_framed else cramjam.snappy.decompress_raw_len(raw)
+        size = size_of(raw)
         if size > limit:
             raise too_large(limit)
-        return bytes(cramjam.snappy.decompress(raw) if is_framed else cramjam.snappy.decompress_raw(raw))
+        return bytes(unpack(raw))
     except cramjam.DecompressionError as error:
         raise Undecodable(f"the body is not snappy: {error}") from None
 

@@ -29,6 +29,7 @@ from diagnoser.model.diagnosis import (
     Rival,
     Rollback,
     RootCause,
+    RulesVerdict,
     Suspect,
     Symptom,
     ToolUse,

@@ -342,13 +342,13 @@ def changed_by_model(diagnosis: Diagnosis) -> tuple[tuple[str, str, str], ...]:
     before = diagnosis.model.before if diagnosis.model else None
     if before is None:
         return ()
-    root = diagnosis.root_cause
+    now = rules_verdict(diagnosis)
     pairs: tuple[tuple[str, object, object], ...] = (
-        ("type", before.type, diagnosis.type),
-        ("line", before.line, root.line if root else None),
-        ("rank", before.rank, root.rank if root else None),
-        ("node", before.node, root.node if root else None),
-        ("action", before.action, diagnosis.recovery.action),
+        ("type", before.type, now.type),
+        ("line", before.line, now.line),
+        ("rank", before.rank, now.rank),
+        ("node", before.node, now.node),
+        ("action", before.action, now.action),
     )
     return tuple((name, _told(old), _told(new)) for name, old, new in pairs if old != new)
 

@@ -90,9 +90,10 @@ def _unpack(raw: bytes, limit: int, begin: Callable[[], _Member], step: int) -> 
 
 def unsnappy(raw: bytes, limit: int) -> bytes:
     """Snappy in either of its forms: one block (as Prometheus and Loki clients send it) or framed."""
-    size_of, unpack = cramjam.snappy.decompress_raw_len, cramjam.snappy.decompress_raw
-    if raw.startswith(SNAPPY_FRAMED):
-        size_of, unpack = _framed_size, cramjam.snappy.decompress
+    size_of: Callable[[bytes], int] = _framed_size
+    unpack: Callable[[bytes], cramjam.Buffer] = cramjam.snappy.decompress
+    if not raw.startswith(SNAPPY_FRAMED):
+        size_of, unpack = cramjam.snappy.decompress_raw_len, cramjam.snappy.decompress_raw
     try:
         size = size_of(raw)
         if size > limit:

@@ -15,9 +15,9 @@ import httpx
 from prometheus_client import CollectorRegistry
 
 from diagnoser import app
-from diagnoser.adapters.memory import LocalWakeSignal
 from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.agent import runtime, state_file
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.changes import Body, Changes, JobRegistration, LifecycleEvent

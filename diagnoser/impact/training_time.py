@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
+from operator import attrgetter
+from typing import NamedTuple
 
 from diagnoser.model import AttemptOutcome
 
@@ -11,8 +13,7 @@ LONG = 24 * HOUR
 """Jobs that lasted so long have an ETTR: as in Kokolis et al., who look at the longest runs only."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunTime:
+class RunTime(NamedTuple):
     """One attempt within the window. held: seconds that it held its GPUs. trained: those that were not lost later."""
 
     outcome: AttemptOutcome
@@ -46,7 +47,7 @@ class LongJob:
 def run_times(outcomes: Iterable[AttemptOutcome], since: float, now: float) -> list[RunTime]:
     """outcomes: ordered by job and number. An attempt ends at the latest when the next one of its job begins."""
     times = list[RunTime]()
-    for _, attempts in groupby(outcomes, lambda outcome: outcome.attempt.job):
+    for _, attempts in groupby(outcomes, attrgetter("attempt.job")):
         of_job = list(attempts)
         has_checkpoints = any(outcome.saved is not None for outcome in of_job)
         ends = [following.opened for _, following in pairwise(of_job)] + [now]
@@ -69,7 +70,7 @@ def _run_time(outcome: AttemptOutcome, since: float, end: float, *, has_checkpoi
 def long_jobs(times: Iterable[RunTime]) -> list[LongJob]:
     """List the long jobs, the lowest ETTR first. times: ordered by job and number."""
     jobs = list[LongJob]()
-    for job, runs in groupby(times, lambda time: time.outcome.attempt.job):
+    for job, runs in groupby(times, attrgetter("outcome.attempt.job")):
         measured = _long_job(job, list(runs))
         if measured:
             jobs.append(measured)
@@ -78,7 +79,7 @@ def long_jobs(times: Iterable[RunTime]) -> list[LongJob]:
 
 def _long_job(job: str, runs: Sequence[RunTime]) -> LongJob | None:
     """None for one that is not long."""
-    seconds = max(run.end for run in runs) - min(run.start for run in runs)
+    seconds = max([run.end for run in runs]) - min([run.start for run in runs])
     if seconds < LONG:
         return None
     held = sum(run.held for run in runs)

@@ -1,14 +1,13 @@
-"""Attempts with what became of them: what the report of impact counts."""
+"""Attempts with what became of them: what the report of impact counts. Tuples: it makes hundreds of thousands."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from diagnoser.model.jobs import AttemptKey
 from diagnoser.model.plans import Mode, PlanState
 from diagnoser.model.taxonomy import Category, FailureType
 
 
-@dataclass(frozen=True, slots=True)
-class FailedRun:
+class FailedRun(NamedTuple):
     """A launch that failed. Times are seconds since the epoch.
 
     failed: its last progress, as far as it shows (``recovery.downtime.failed_at``). diagnosed: when its verdict was
@@ -26,8 +25,7 @@ class FailedRun:
     next_succeeded: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PlanOutcome:
+class PlanOutcome(NamedTuple):
     """How the plan for a failure went.
 
     reason: a ``PlanReason``. has_waited: whether it waited for a person at some time. is_vouched: whether a person
@@ -42,8 +40,7 @@ class PlanOutcome:
     is_vouched: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class AttemptOutcome:
+class AttemptOutcome(NamedTuple):
     """An attempt and, where it failed, its failure.
 
     cluster: where it ran, as its verdict has it; a job may move. user: whom the scheduler knows the job to belong to.

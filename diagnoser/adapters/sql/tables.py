@@ -256,11 +256,25 @@ events = Table(
     _of_attempt(),
 )
 
-PHASE = Grouping(_OfBody("phase", events.c.body, has_log_text=True))
-"""Of a checkpoint event, "" where the job names none."""
+IS_SAVED = text(
+    "substr(events.digest, 1, 11) = 'checkpoint-' AND "
+    """length(replace(replace(events.body, '"phase":"staged"', ''), '"phase":"bad"', '')) = length(events.body)"""
+)
+"""Whether the event is of a checkpoint that is saved. Nothing is bound, as in ``IS_JOB``."""
+
+Index("events_saved", events.c.job, events.c.attempt, events.c.time, **_where(IS_SAVED))
+
+
+def submitted_of(body: ColumnElement[str]) -> ColumnElement[Any]:
+    """When a launch was put into the queue, by the event of its start."""
+    return _OfBody("submitted", body, is_number=True, has_log_text=True)
+
 
 FACETS = ("outcome", "category", "type", "cluster", "family", "decided_by")
 """Columns of the diagnoses that people narrow the list by."""
+
+VERDICT = ("outcome", "category", "type", "created", "cluster", "plan")
+"""Columns of the diagnoses that the report of impact reads of each attempt, from an index alone."""
 
 diagnoses = Table(
     "diagnoses",
@@ -278,7 +292,7 @@ diagnoses = Table(
     Column("family", Text, nullable=False, default="", server_default=text("''")),
     Column("decided_by", Text, nullable=False, default="", server_default=text("''")),
     _of_attempt(),
-    Index("diagnoses_attempt", "job", "attempt", "current"),
+    Index("diagnoses_attempt", "job", "attempt", "current", *VERDICT),
     *(Index(f"diagnoses_{name}", name, "id") for name in FACETS),
 )
 
@@ -332,6 +346,13 @@ diagnosis_nodes = Table(
     Index("diagnosis_nodes_diagnosis", "diagnosis"),
 )
 
+_HAS_WAITED = text("""replace(body, '"state":"waiting"', '') <> body""")
+_IS_VOUCHED = text("""replace(body, '"kind":"person"', '') <> body""")
+"""Whether the JSON of a plan has such a part. No text in it can look like that: its quotes are escaped."""
+
+PLAN_OUTCOME = ("key", "state", "created", "mode", "reason", "has_waited", "is_vouched")
+"""Columns of the plans that the report of impact reads, from an index alone: a plan may hold long node checks."""
+
 PLAN_TEXTS = ("id", "cluster", "action", "family", "fingerprint")
 PLAN_TIMES = ("created", "expires", "lease")  # lease: when it ends, 0 without one
 
@@ -345,8 +366,11 @@ plans = Table(
     *(Column(name, Text, nullable=False, default="") for name in PLAN_TEXTS),
     *(Column(name, Double, nullable=False, default=0.0) for name in PLAN_TIMES),
     Column("suspect", Text),  # the first one; NULL where there is none, and from replicas of the version before
+    *(Column(name, Text, _Computed(_OfBody(name, has_log_text=True))) for name in ("mode", "reason")),
+    Column("has_waited", Boolean, _Computed(_HAS_WAITED)),
+    Column("is_vouched", Boolean, _Computed(_IS_VOUCHED)),
     _of_attempt(),
-    Index("plans_attempt", "job", "attempt"),
+    Index("plans_attempt", "job", "attempt", *PLAN_OUTCOME),
     Index("plans_id", "id", unique=True),
     Index("plans_state", "state", "cluster"),
     Index("plans_cluster", "cluster", "created"),

@@ -1,6 +1,5 @@
 """`report`: what failures cost and what was done about them without a person, as Markdown or JSON."""
 
-import gc
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +10,7 @@ from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.settings import Settings
 from diagnoser.config.site_files import load_redactor
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.impact.markdown import report_markdown, trace_markdown
 from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
 from diagnoser.impact.trace import TraceReport, build_trace_report
@@ -33,9 +33,9 @@ def report(
         _report_trace(trace, settings, as_json=as_json)
         return
     since = now - seconds("7d" if week else within)
-    gc.disable()  # nothing is thrown away before the end, and looking for it takes a quarter of the time
-    outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")
-    made = build_report(outcomes, since, now, is_sample=len(outcomes) == ATTEMPTS)
+    with collection_paused():
+        outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")
+        made = build_report(outcomes, since, now, is_sample=len(outcomes) == ATTEMPTS)
     if as_json:
         print_json(RecordJson(ImpactReport).plain(made))
         return

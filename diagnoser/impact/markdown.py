@@ -33,7 +33,8 @@ def report_markdown(report: ImpactReport, link: str, redact: Redact) -> str:
     for title, costs in _costs(report):
         parts += _section(title, _COST, map(_cost_row, costs))
     parts += _section("Mean time to failure by job size", _RATE, map(_rate_row, report.rates))
-    parts += _section("Wait in the queue by job size", _QUEUE, starmap(_queue_row, report.queue_by_size.items()))
+    parts += _section("Wait in the queue by job size", _QUEUE, starmap(_wait_row, report.queue_by_size.items()))
+    parts += _section("Start to first step by job size", _QUEUE, starmap(_wait_row, report.startup_by_size.items()))
     parts += _section("Long jobs, the lowest ETTR first", _LONG, map(_long_row, report.long_jobs))
     return _document(parts, redact)
 
@@ -102,6 +103,7 @@ def _facts(report: ImpactReport) -> Iterator[str]:
         yield f"{recovery.saved_hours:,.1f} GPU hours saved against {lasting(report.manual)} for a launch by people"
     yield f"{plural(report.relaunches, 'launch')} of jobs that had been launched before"
     yield f"waited in the queue: {_spread(report.queue)}"
+    yield f"from the start of a launch to its first step: {_spread(report.startup)}"
     yield f"from the failure to the verdict: {_spread(report.to_verdict)}"
     yield f"from the failure to the plan: {_spread(report.to_plan)}"
     yield f"from the failure to the next launch: {_spread(report.to_relaunch)}"
@@ -160,8 +162,8 @@ def _group_row(group: TraceGroup) -> Sequence[str]:
     return group.name, str(group.jobs), str(group.failed), hours, failed_hours, *_waits(group.queue)
 
 
-def _queue_row(size: str, queue: Spread) -> Sequence[str]:
-    return size, str(queue.count), *_waits(queue)
+def _wait_row(size: str, wait: Spread) -> Sequence[str]:
+    return size, str(wait.count), *_waits(wait)
 
 
 def _waits(queue: Spread) -> tuple[str, str]:

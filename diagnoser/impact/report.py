@@ -88,6 +88,7 @@ class ImpactReport:
 
     closings: how each failure ended. manual: median seconds that people took to launch a job again, which what was
     saved is measured against; None where too few are known. queue: seconds that launches waited, as the scheduler says.
+    startup: seconds from the start of launches to their first step, of those that have a verdict.
     relaunches: launches of jobs that had been launched before. is_sample: there were more attempts than are counted.
     """
 
@@ -115,6 +116,8 @@ class ImpactReport:
     long_jobs: Sequence[LongJob]
     queue: Spread
     queue_by_size: Mapping[str, Spread]
+    startup: Spread
+    startup_by_size: Mapping[str, Spread]
     relaunches: int
     is_sample: bool = False
 
@@ -129,7 +132,10 @@ class _Failure(NamedTuple):
 
 
 K = TypeVar("K", bound=Hashable)
+_Seconds = Callable[[AttemptOutcome], float | None]
 _DIAGNOSED = attrgetter("run.diagnosed")
+_WAITED: _Seconds = attrgetter("waited")
+_STARTUP: _Seconds = attrgetter("startup")
 
 
 def build_report(
@@ -169,8 +175,10 @@ def build_report(
         to_relaunch=spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
-        queue=_queue(launched),
-        queue_by_size=_queues(launched),
+        queue=_known_spread(launched, _WAITED),
+        queue_by_size=_spreads_by_size(launched, _WAITED),
+        startup=_known_spread(launched, _STARTUP),
+        startup_by_size=_spreads_by_size(launched, _STARTUP),
         relaunches=sum(outcome.attempt.number > 1 for outcome in launched),
         is_sample=is_sample,
     )
@@ -248,17 +256,19 @@ def spread(seconds: Iterable[float]) -> Spread:
     return Spread(len(ordered), median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1])
 
 
-def _queue(launched: Iterable[AttemptOutcome]) -> Spread:
-    return spread(outcome.waited for outcome in launched if outcome.waited is not None)
+def _known_spread(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -> Spread:
+    """Spread of the launches that say it."""
+    return spread(seconds for seconds in map(seconds_of, launched) if seconds is not None)
 
 
-def _queues(launched: Iterable[AttemptOutcome]) -> dict[str, Spread]:
-    """By size of the job, the smallest first; sizes of which no wait is known are left out."""
-    by_size = defaultdict[str, list[AttemptOutcome]](list)
+def _spreads_by_size(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -> dict[str, Spread]:
+    """By size of the job, the smallest first; sizes of which nothing is known are left out."""
+    by_size = defaultdict[str, list[float]](list)
     for outcome in launched:
-        if outcome.waited is not None:
-            by_size[size_of(outcome.gpus)].append(outcome)
-    return {size: _queue(by_size[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
+        seconds = seconds_of(outcome)
+        if seconds is not None:
+            by_size[size_of(outcome.gpus)].append(seconds)
+    return {size: spread(by_size[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
 
 
 @lru_cache(1024)

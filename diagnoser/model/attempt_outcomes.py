@@ -47,7 +47,7 @@ class AttemptOutcome(NamedTuple):
     gpus: None where the job does not say. until: its end, else its last line. saved: when its newest durable checkpoint
     was saved, None where it reported none. failure, category, type, plan: None where it did not fail.
     incident, node: of the incident that the failure belongs to, "" for none. waited: seconds in the queue, None where
-    no scheduler says it.
+    no scheduler says it. startup: seconds from its start to its first step, None where no verdict has seen one.
     """
 
     attempt: AttemptKey
@@ -64,3 +64,4 @@ class AttemptOutcome(NamedTuple):
     incident: str = ""
     node: str = ""
     waited: float | None = None
+    startup: float | None = None

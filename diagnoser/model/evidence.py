@@ -385,6 +385,12 @@ class Evidence:
         return tuple(point for point in self.progress if point.step is not None)
 
     @property
+    def first_step(self) -> float | None:
+        """When the line of the first training step came in; None where no line with a time counts one."""
+        times = [point.received or point.time for point in self.steps if point.stage is Stage.TRAIN]
+        return min(filter(None, times), default=None)
+
+    @property
     def traceback_lines(self) -> frozenset[int]:
         return frozenset(chain.from_iterable(trace.lines for trace in self.tracebacks))
 

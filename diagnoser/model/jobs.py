@@ -128,7 +128,8 @@ class Attempt:
 
     revision grows with every append and event; the attempt is dirty while ``revision > diagnosed``.
     fatal: time of the first line that looked fatal, ended: time of the event that ended it; None when there is none.
-    nodes: those that the scheduler gave it, as an agent told; empty when no agent did.
+    nodes: those that the scheduler gave it, as an agent told; empty when no agent did. first_step: when the line of its
+    first training step came in, as its newest verdict read it; None where it is not known.
     """
 
     key: AttemptKey
@@ -140,6 +141,7 @@ class Attempt:
     diagnosed: int = 0
     events: tuple[Event, ...] = ()
     nodes: tuple[str, ...] = ()
+    first_step: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from math import inf
@@ -259,6 +259,7 @@ class Worker:
             return ClaimResult.SOUND
         if may_go_on(claim, diagnosis) and await self._put_off(claim, log):
             return ClaimResult.MAY_GO_ON
+        claim = replace(claim, attempt=replace(claim.attempt, first_step=log.evidence.first_step))
         record, saved = await self._save(claim, diagnosis, started)
         self._start_llm_stage(claim, record, log, facts)
         if self._evidence:

@@ -298,6 +298,7 @@ async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
         await store.jobs.add_event(first, Event(EventKind.CHECKPOINT, time, step=int(time), phase=phase))
     await store.jobs.add_event(first, Event(EventKind.EXIT, 990.0, code=1))
     (claim,) = await claimed(store, 1_000.0)
+    claim = replace(claim, attempt=replace(claim.attempt, first_step=claim.attempt.opened + 42.0))
     history = (
         PlanChange(1_000.0, PlanState.WAITING, "diagnoser", "x"),
         PlanChange(1_100.0, PlanState.SENT, "ann", "x"),
@@ -311,6 +312,7 @@ async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
     assert failed.plan == PlanOutcome(200.0, Mode.OBSERVE, PlanState.REACHED, "reached", True, True)
     assert (failed.saved, failed.cluster, failed.user, failed.gpus) == (900.0, "east", "ann", 64)
     assert (failed.category, failed.type) == (Category.INFRASTRUCTURE, FailureType.GPU_LOST)
+    assert (failed.startup, runs.startup) == (42.0, None)
     assert (runs.attempt, runs.failure, runs.plan, runs.until) == (second, None, None, 2_000.0)
     assert [outcome.attempt for outcome in await store.impact.outcomes(1_500.0, 10)] == [second]
 

@@ -275,20 +275,25 @@ def test_the_dashboard_reads_what_the_report_has(report: ImpactReport) -> None:
 
 
 def test_launches_wait_in_the_queue() -> None:
-    """As the scheduler says, by size; launches that began before the window are left out."""
-    waits = [(1, 30.0), (8, 600.0), (8, 60.0), (8, None), (None, 5.0)]
-    runs = [ran(f"q{place}", 1, NOW - HOUR, 1, gpus=gpus, waited=waited) for place, (gpus, waited) in enumerate(waits)]
-    again = ran("q0", 2, NOW - HOUR / 2, 0.5, gpus=1, waited=10.0)
-    early = ran("early", 1, NOW - 3 * DAY, 72, gpus=8, waited=9_000.0)
-    made = build_report([*runs, again, early], NOW - DAY, NOW)
+    """As the scheduler says, and then for their first step, by size; launches of before the window are left out."""
+    waits = [(1, 30.0, None), (8, 600.0, 90.0), (8, 60.0, 30.0), (8, None, None), (None, 5.0, None)]
+    again = ran("q", 2, NOW - HOUR / 2, 0.5, gpus=1, waited=10.0)
+    runs = [
+        ran(f"q{place}", 1, NOW - HOUR, 1, gpus=gpus, waited=waited, startup=startup)
+        for place, (gpus, waited, startup) in enumerate(waits)
+    ]
+    early = ran("early", 1, NOW - 3 * DAY, 72, gpus=8, waited=9_000.0, startup=9_000.0)
+    made = build_report([early, again, *runs], NOW - DAY, NOW)
     assert (made.queue, made.relaunches) == (Spread(5, 30.0, 600.0), 1)
     assert made.queue_by_size == {
         "1": Spread(2, 20.0, 30.0),
         "2-8": Spread(2, 330.0, 600.0),
         "unknown": Spread(1, 5.0, 5.0),
     }
+    assert (made.startup, made.startup_by_size) == (Spread(2, 60.0, 90.0), {"2-8": Spread(2, 60.0, 90.0)})
     text = report_markdown(made, "/impact", redact)
     assert "| 2-8 | 2 | 5 min 30 s | 10 min |" in text
+    assert "| 2-8 | 2 | 1 min | 1 min 30 s |" in text
 
 
 def test_the_command_prints_both_forms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

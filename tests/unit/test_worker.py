@@ -133,12 +133,13 @@ async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: Sql
     bench = Bench(store)
     await store.jobs.register(Job(KEY.job, cluster="east", created=50.0))
     await bench.lines(text="one")
-    await bench.lines(text="two")
+    await bench.lines(text="2001-09-09T01:46:40Z step 7 loss 0.5")
     ended = Event(EventKind.EXIT, 110.0, code=1)
     await store.jobs.add_event(KEY, ended)
     assert (await bench.worker.step(), await bench.worker.step()) == (1, 0)
     ((lines, facts),) = bench.seen
-    assert sorted(lines) == ["one", "two"]
+    assert sorted(lines) == ["2001-09-09T01:46:40Z step 7 loss 0.5", "one"]
+    assert [attempt.first_step for attempt in await store.jobs.attempts(KEY.job)] == [1e9]
     assert facts == Facts(Job(KEY.job, cluster="east", created=50.0), 1, (ended,))
     (record,) = await bench.found()
     assert (record.diagnosis, record.plan, record.revision) == (diagnosis(), plan(), 3)

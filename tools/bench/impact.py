@@ -8,7 +8,6 @@ filled already is measured as it is.
 """
 
 import asyncio
-import gc
 import random
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from sqlalchemy import Table, func, select
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.sql.tables import attempts, diagnoses, events, incident_attempts, incidents, jobs, plans
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.impact.report import ATTEMPTS, build_report
 from diagnoser.model import (
     AttemptKey,
@@ -133,13 +133,13 @@ async def fill(store: SqlStore, failures: int) -> None:
 
 async def measure(store: SqlStore) -> None:
     since, now = START - 86_400, START + 30 * 86_400
-    gc.disable()  # as the command does
     sys.stdout.write("| | query | figures | CPU of both |\n| --- | --- | --- | --- |\n")
     for _ in range(ROUNDS):
         begun, cpu = time.perf_counter(), await spent_cpu(store)
-        outcomes = await store.impact.outcomes(since, ATTEMPTS)
-        read = time.perf_counter()
-        report = build_report(outcomes, since, now)
+        with collection_paused():  # as the command and the page do
+            outcomes = await store.impact.outcomes(since, ATTEMPTS)
+            read = time.perf_counter()
+            report = build_report(outcomes, since, now)
         done = time.perf_counter()
         spent = await spent_cpu(store) - cpu
         counted = f"{report.recovery.failures:,} failures, {report.attempts:,} attempts"

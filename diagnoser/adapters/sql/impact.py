@@ -50,6 +50,7 @@ class _Row(NamedTuple):
     ended: float | None
     last_line: float
     fatal: float | None
+    first_step: float | None
     cluster_of_job: str
     user: str
     gpus: str | None
@@ -97,7 +98,7 @@ class ImpactRepository(Repository):
         chosen = select(newest).order_by(newest.c.job, newest.c.number).limit(limit).cte("chosen")
         return (
             select(
-                *row["job", "number", "opened", "ended", "last_line", "fatal"],
+                *row["job", "number", "opened", "ended", "last_line", "fatal", "first_step"],
                 jobs.c.cluster.label("cluster_of_job"),
                 jobs.c.tenant.label("user"),
                 self._db.json_text(jobs.c.body, "labels", "gpus").label("gpus"),
@@ -134,11 +135,9 @@ def _outcomes(read: Iterable[Row[Any]]) -> list[AttemptOutcome]:
 def _outcome(row: _Row, following: _Row | None, gpus: int | None) -> AttemptOutcome:
     key = AttemptKey(row.job, row.number)
     until, cluster = row.ended or row.last_line or row.opened, row.cluster or row.cluster_of_job
-    waited = None
-    if row.started is not None and row.submitted is not None:
-        waited = max(0.0, row.started - row.submitted)
+    waits = _waits(row)
     if row.outcome not in _FAILURES:
-        return AttemptOutcome(key, row.opened, until, cluster, row.user, gpus, row.saved, waited=waited)
+        return AttemptOutcome(key, row.opened, until, cluster, row.user, gpus, row.saved, **waits)
     plan = None
     if row.plan_state:
         mode, state = _MODES[row.mode], _STATES[row.plan_state]
@@ -157,8 +156,18 @@ def _outcome(row: _Row, following: _Row | None, gpus: int | None) -> AttemptOutc
         plan,
         row.incident or "",
         row.node or "",
-        waited,
+        **waits,
     )
+
+
+def _waits(row: _Row) -> dict[str, float | None]:
+    """What a launch waited for: in the queue, and for its first step."""
+    started, waited, startup = row.started, None, None
+    if started is not None and row.submitted is not None:
+        waited = max(0.0, started - row.submitted)
+    if row.first_step is not None:
+        startup = max(0.0, row.first_step - (row.opened if started is None else started))
+    return {"waited": waited, "startup": startup}
 
 
 def _failed_run(

@@ -155,6 +155,7 @@ attempts = Table(
     Column(
         "looked_at", BigInteger, nullable=False, default=-1, server_default="-1"
     ),  # revision whose silence the lease puts off
+    Column("first_step", Double),  # NULL where no verdict has seen one
 )
 
 IS_JOB = text("substr(attempts.job, 1, 1) != '~'")

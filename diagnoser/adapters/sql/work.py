@@ -275,4 +275,7 @@ async def _change_claimed(connection: AsyncConnection, claim: Claim, values: dic
 
 def _diagnosed_values(claim: Claim, record: DiagnosisRecord) -> dict[str, Any]:
     revision = claim.attempt.revision
-    return {"diagnosed": revision, "dirty": record.created, "token": "", "lease": 0.0, "tries": 0}
+    values = {"diagnosed": revision, "dirty": record.created, "token": "", "lease": 0.0, "tries": 0}
+    if claim.attempt.first_step is not None:
+        values["first_step"] = claim.attempt.first_step
+    return values

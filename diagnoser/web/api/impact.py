@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import Field
 
+from diagnoser.diagnosis.gc_pause import collection_paused
 from diagnoser.impact.report import SHOWN_ATTEMPTS, ImpactReport, build_report
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.views import WITHIN
@@ -32,8 +33,9 @@ async def read_report(core: Core, query: ImpactQuery) -> ImpactReport:
     """The report as far as the caller may see. It is computed beside other requests."""
     now = core.clock()
     since = now - WITHIN[query.within]
-    outcomes = await core.store.impact.outcomes(since, SHOWN_ATTEMPTS)
-    is_sample = len(outcomes) == SHOWN_ATTEMPTS
-    if query.cluster:
-        outcomes = [outcome for outcome in outcomes if outcome.cluster == query.cluster]
-    return await asyncio.to_thread(build_report, outcomes, since, now, is_sample=is_sample)
+    with collection_paused():
+        outcomes = await core.store.impact.outcomes(since, SHOWN_ATTEMPTS)
+        is_sample = len(outcomes) == SHOWN_ATTEMPTS
+        if query.cluster:
+            outcomes = [outcome for outcome in outcomes if outcome.cluster == query.cluster]
+        return await asyncio.to_thread(build_report, outcomes, since, now, is_sample=is_sample)

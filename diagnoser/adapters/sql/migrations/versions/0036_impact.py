@@ -1,5 +1,6 @@
 """Columns and indexes from which the report of impact is read, without the texts of verdicts and plans."""
 
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0036"
@@ -21,6 +22,7 @@ _PLAN = "job, attempt, key, state, created, mode, reason, has_waited, is_vouched
 
 
 def upgrade() -> None:
+    op.add_column("attempts", sa.Column("first_step", sa.Double))
     dialect = op.get_context().dialect.name
     for name in ("mode", "reason"):
         _add(name, "TEXT", _TEXTS[dialect].format(name=name))

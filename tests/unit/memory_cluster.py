@@ -44,6 +44,7 @@ class MemoryJob:
     state: str = "running"
     variables: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
+    user: str = "ida"
 
     @property
     def held(self) -> str:
@@ -103,7 +104,7 @@ class MemoryScheduler:
             job = self.jobs[name]
             free = [node.name for node in self.all_nodes.values() if node.up and not node.cordoned]
             nodes = tuple(free[: len(job.nodes)])
-            self.jobs[name] = MemoryJob(name, nodes, job.attempt + 1, "running", tuple(rest))
+            self.jobs[name] = MemoryJob(name, nodes, job.attempt + 1, "running", tuple(rest), user=job.user)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +247,7 @@ class MemorySource:
         if job.attempt > known.attempt:
             known = JobCheckpoint(known.job, job.attempt, earlier_nodes=known.all_nodes)
         if not known.started:
-            changes.append((registration(known, "lab", job.name, job.nodes, {}, {}, "ida"), known))
+            changes.append((registration(known, "lab", job.name, job.nodes, {}, {}, job.user), known))
             known = replace(known, started=True, nodes=job.nodes)
             changes.append((LifecycleEvent(job.attempt, {"kind": "started", "attempt": job.attempt}), known))
         if job.state == "failed" and not known.ended:

@@ -254,3 +254,20 @@ def test_lines_without_a_stamp_and_without_an_end_count() -> None:
     lines, offset = _cut(LogOffset(), b"no stamp\n2026-01-01T00:00:00.5Z \xff\0last")
     assert lines == [b'{"message":"no stamp"}', '{"message":"\ufffdlast","time":1767225600.5}'.encode()]
     assert offset == LogOffset(2, time="2026-01-01T00:00:00.500000000Z", same=1)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "reason"),
+    [
+        ([("Ready", "True", ""), ("SysLogsXIDError", "True", "[79] on GPU 0")], "SysLogsXIDError: [79] on GPU 0"),
+        ([("GpuMemWatch", "False", "passed"), ("MemoryPressure", "True", "low")], ""),
+        ([("Ready", "False", "kubelet stopped"), ("GpuMemWatch", "True", "x")], "Reason: kubelet stopped"),
+    ],
+)
+def test_a_health_monitor_says_why_a_node_is_out_of_service(
+    conditions: list[tuple[str, str, str]], reason: str
+) -> None:
+    """By a condition of NVSentinel that holds, where the node is ready; a pressure of Kubernetes is none."""
+    told = [{"type": kind, "status": status, "reason": "Reason", "message": text} for kind, status, text in conditions]
+    manifest = {"metadata": {"name": "n1"}, "spec": {"unschedulable": True}, "status": {"conditions": told}}
+    assert parsing.node(manifest).reason == reason

@@ -32,7 +32,7 @@ from tests.corpus import CORPUS
 from tests.e2e.service import ROOT, service
 from tests.unit.memory_cluster import PREFIX, MemoryCluster, MemoryJob, MemoryScheduler, MemorySource
 
-FAILURES, NODES, NODES_OF_A_JOB, SEED = 100, 1000, 4, 37
+FAILURES, NODES, NODES_OF_A_JOB, USERS, SEED = 100, 1000, 4, 25, 37
 PACE, LAUNCH, PATIENCE = 0.5, 2.0, 300.0
 """Seconds between two failures, from a launch to its failure, and until the last plan has ended."""
 DAYS, HOURS = 7, 7 * 24
@@ -54,6 +54,7 @@ class Failure:
     job: str
     type: FailureType
     log: tuple[str, ...]
+    user: str
 
 
 class PacedSource(MemorySource):
@@ -66,7 +67,10 @@ class PacedSource(MemorySource):
 def drawn(count: int, seed: int) -> list[Failure]:
     draw, logs = random.Random(seed), _logs()
     types = draw.choices(list(GPU_TIME_SHARE), list(GPU_TIME_SHARE.values()), k=count)
-    return [Failure(f"run-{_letters(number)}", kind, draw.choice(logs[kind])) for number, kind in enumerate(types)]
+    return [
+        Failure(f"run-{_letters(number)}", kind, draw.choice(logs[kind]), f"user-{number % USERS}")
+        for number, kind in enumerate(types)
+    ]
 
 
 def _logs() -> Mapping[FailureType, Sequence[tuple[str, ...]]]:
@@ -104,7 +108,7 @@ async def fail(scheduler: MemoryScheduler, http: httpx.AsyncClient, failure: Fai
         node.name for node in scheduler.all_nodes.values() if node.up and not node.cordoned and node.name not in busy
     ]
     nodes = tuple(idle[:NODES_OF_A_JOB])
-    job = MemoryJob(failure.job, nodes, log=failure.log)
+    job = MemoryJob(failure.job, nodes, log=failure.log, user=failure.user)
     scheduler.jobs[job.name] = job
     await asyncio.sleep(LAUNCH)
     broken = nodes[0]

@@ -18,6 +18,8 @@ LABEL_LENGTH = 200
 QUEUE = "kueue.x-k8s.io/queue-name"
 _OWNERS = {kind.name: kind.word for kind in KINDS.values()}
 _RAY_CLUSTER = "raycluster"
+_HEALTH = ("Gpu", "SysLogs", "NVSwitch", "DCGMError", "CSPMaintenance", "SyslogError")
+"""How the types of the conditions begin that NVSentinel sets on a node before it cordons it."""
 LONGEST_LIMIT = 10 * 366 * 86_400
 """Seconds: a longer limit, which its owner may write, says nothing."""
 
@@ -134,7 +136,7 @@ class Workload:
 
 
 def node(manifest: Mapping[str, Any]) -> NodeRecord:
-    """Its reason is that of our marks, else why it is not ready."""
+    """Its reason is that of our marks, else why it is not ready, else what a health monitor says of it."""
     meta, fault, record = manifest["metadata"], "", ""
     up = True
     for condition in fields.entries(manifest, "status", "conditions"):
@@ -148,11 +150,19 @@ def node(manifest: Mapping[str, Any]) -> NodeRecord:
         name=meta["name"],
         up=up,
         cordoned=bool(fields.section(manifest, "spec").get("unschedulable")),
-        reason=fields.section(meta, "annotations").get(names.REASON) or fault,
+        reason=fields.section(meta, "annotations").get(names.REASON) or fault or _health(manifest),
         record=record,
         version=meta.get("resourceVersion", ""),
         places=from_labels(fields.section(meta, "labels")),
     )
+
+
+def _health(manifest: Mapping[str, Any]) -> str:
+    """The first condition by which a health monitor calls the node faulty; "" without any."""
+    for name, condition in fields.conditions(fields.section(manifest, "status")).items():
+        if name.startswith(_HEALTH):
+            return f"{name}: {fields.text(condition, 'message')}"[:TEXT_LENGTH]
+    return ""
 
 
 def pod(manifest: Mapping[str, Any]) -> PodRecord | None:

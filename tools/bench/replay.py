@@ -36,6 +36,8 @@ FAILURES, NODES, NODES_OF_A_JOB, USERS, SEED = 100, 1000, 4, 25, 37
 PACE, LAUNCH, PATIENCE = 0.5, 2.0, 300.0
 """Seconds between two failures, from a launch to its failure, and until the last plan has ended."""
 DAYS, HOURS = 7, 7 * 24
+BEFORE = "whole-site"
+"""A job on all nodes, of before the week."""
 _T = FailureType
 KERNEL: Mapping[FailureType, str] = {
     _T.NVLINK_ERROR: "NVRM: Xid (PCI:0000:1b:00): 74, pid='<unknown>', name=<unknown>, NVLink: fatal error detected on "
@@ -126,13 +128,15 @@ async def fail(scheduler: MemoryScheduler, http: httpx.AsyncClient, failure: Fai
 async def replay(url: str, folder: Path, failures: Sequence[Failure]) -> dict[str, Any]:
     """The report of impact once no plan can move any more without a person."""
     nodes = {f"gpu-{number:03}": NodeRecord(f"gpu-{number:03}") for number in range(NODES)}
-    scheduler = MemoryScheduler({}, nodes)
+    before = MemoryJob(BEFORE, tuple(nodes), state="done")  # a site knows its nodes: shares of them may be taken out
+    scheduler = MemoryScheduler({BEFORE: before}, nodes)
 
     def build(client: ApiClient, state: AgentState) -> tuple[MemoryCluster, MemorySource]:
         return MemoryCluster(scheduler), PacedSource(client, scheduler, state)
 
     agent = asyncio.create_task(run_agent(AgentOptions(url, "lab", poll=0.5, state=folder), "memory", build))
     async with httpx.AsyncClient(base_url=url, timeout=120) as http, asyncio.TaskGroup() as jobs:
+        await asyncio.sleep(LAUNCH)
         for failure in failures:
             jobs.create_task(fail(scheduler, http, failure))
             await asyncio.sleep(PACE)
@@ -146,7 +150,7 @@ async def replay(url: str, folder: Path, failures: Sequence[Failure]) -> dict[st
 
 async def _settle(http: httpx.AsyncClient, scheduler: MemoryScheduler) -> None:
     """Until every failed launch has a verdict, and no plan can move without a person."""
-    jobs = [PREFIX + name for name in scheduler.jobs]
+    jobs = [PREFIX + name for name in scheduler.jobs if name != BEFORE]
     while True:
         await asyncio.sleep(2.0)
         moving = (await http.get("/api/v1/plans", params={"state": "sent"})).json()["items"]

@@ -132,6 +132,10 @@ class _Failure(NamedTuple):
 
 
 K = TypeVar("K", bound=Hashable)
+_Text = Callable[[AttemptOutcome], str]
+_OUTCOME = attrgetter("outcome")
+_CATEGORY: _Text = attrgetter("category")
+_CLUSTER: _Text = attrgetter("cluster")
 _Seconds = Callable[[AttemptOutcome], float | None]
 _DIAGNOSED = attrgetter("run.diagnosed")
 _WAITED: _Seconds = attrgetter("waited")
@@ -146,11 +150,9 @@ def build_report(
     outcomes: ordered by job and number.
     """
     failures = _failures(outcomes, since, now)
-    failed = [failure.outcome for failure in failures]
-    of_incident = [("", outcome.incident) for outcome in failed]
     runs = [failure.run for failure in failures]
     times = run_times(outcomes, since, now)
-    weeks = _grouped(failures, [week_of(run.diagnosed) for run in runs])
+    weeks = _grouped(failures, map(week_of, map(_DIAGNOSED, failures)))
     launched = [outcome for outcome in outcomes if outcome.opened >= since]
     return ImpactReport(
         since=since,
@@ -161,15 +163,15 @@ def build_report(
         closings=dict.fromkeys(Closing, 0) | Counter(failure.closing for failure in failures),
         share=_closed("", failures),
         by_week=[_closed("", weeks[start], start) for start in sorted(weeks)],
-        by_category=_shares(failures, [str(outcome.category) for outcome in failed]),
-        by_cluster=_shares(failures, [outcome.cluster for outcome in failed]),
-        cost_by_category=_costs(failures, [("", str(outcome.category)) for outcome in failed]),
-        cost_by_type=_costs(failures, [("", str(outcome.type)) for outcome in failed], _type_label),
-        cost_by_size=_costs(failures, [("", size_of(outcome.gpus)) for outcome in failed]),
-        cost_by_user=_costs(failures, [("", outcome.user) for outcome in failed])[:LISTED],
-        costly_nodes=_costs(failures, [(outcome.cluster, outcome.node) for outcome in failed])[:MOST_COSTLY],
-        costly_jobs=_costs(failures, [("", outcome.attempt.job) for outcome in failed])[:MOST_COSTLY],
-        costly_incidents=_costs(failures, of_incident, _incident_label)[:MOST_COSTLY],
+        by_category=_shares(failures, _CATEGORY),
+        by_cluster=_shares(failures, _CLUSTER),
+        cost_by_category=_costs(failures, _CATEGORY),
+        cost_by_type=_costs(failures, attrgetter("type"), _type_label),
+        cost_by_size=_costs(failures, lambda outcome: size_of(outcome.gpus)),
+        cost_by_user=_costs(failures, attrgetter("user"))[:LISTED],
+        costly_nodes=_costs(failures, attrgetter("node"), cluster_of=_CLUSTER)[:MOST_COSTLY],
+        costly_jobs=_costs(failures, attrgetter("attempt.job"))[:MOST_COSTLY],
+        costly_incidents=_costs(failures, attrgetter("incident"), _incident_label)[:MOST_COSTLY],
         to_verdict=spread(run.diagnosed - run.failed for run in runs),
         to_plan=spread(outcome.plan.created - run.failed for outcome, run, _, _ in failures if outcome.plan),
         to_relaunch=spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
@@ -211,9 +213,14 @@ def _closed(name: str, failures: Sequence[_Failure], start: float = 0.0) -> Clos
     return ClosedShare(name, closed, automatic, share, start)
 
 
-def _shares(failures: Iterable[_Failure], names: Iterable[str]) -> list[ClosedShare]:
-    groups = _grouped(failures, names)
-    return [_closed(name, groups[name]) for name in sorted(groups)]
+def _shares(failures: Sequence[_Failure], name_of: _Text) -> list[ClosedShare]:
+    groups = _grouped(failures, map(name_of, map(_OUTCOME, failures)))
+    return [_closed(str(name), groups[name]) for name in sorted(groups)]
+
+
+def _no_cluster(_: AttemptOutcome) -> str:
+    """Most groups are no cluster's."""
+    return ""
 
 
 def _type_label(outcome: AttemptOutcome) -> str:
@@ -227,14 +234,14 @@ def _incident_label(outcome: AttemptOutcome) -> str:
 
 
 def _costs(
-    failures: Iterable[_Failure],
-    keys: Iterable[tuple[str, str]],
+    failures: Sequence[_Failure],
+    name_of: _Text,
     label: Callable[[AttemptOutcome], str] | None = None,
+    cluster_of: _Text = _no_cluster,
 ) -> list[Cost]:
-    """Sum up the cost of each group that has a name, the highest first.
-
-    keys: cluster and name of the group of each failure, in their order.
-    """
+    """Sum up the cost of each group that has a name, the highest first."""
+    outcomes = [failure.outcome for failure in failures]
+    keys = zip(map(cluster_of, outcomes), map(name_of, outcomes), strict=True)
     costs = []
     for (cluster, name), members in _grouped(failures, keys).items():
         if not name:
@@ -244,7 +251,7 @@ def _costs(
         if label:
             newest = max(members, key=_DIAGNOSED)
             shown = label(newest.outcome)
-        costs.append(Cost(name, len(members), math.fsum(hours), len(members) - len(hours), cluster, shown))
+        costs.append(Cost(str(name), len(members), math.fsum(hours), len(members) - len(hours), cluster, shown))
     return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
 
 

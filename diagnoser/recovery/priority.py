@@ -6,7 +6,7 @@ as the GPUs that a job claims for itself, decides alone.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diagnoser.model import FailedRun, Incident, IncidentState
 from diagnoser.model.taxonomy import Category
@@ -48,7 +48,7 @@ def by_cost(incidents: Iterable[Incident], runs: Mapping[str, Sequence[FailedRun
     """The one first that costs most. runs: incident -> its failures of the last day."""
     ranked = []
     for incident in incidents:
-        believed = [replace(run, gpus=run.gpus and min(run.gpus, MOST_GPUS)) for run in runs.get(incident.id, ())]
+        believed = [run._replace(gpus=run.gpus and min(run.gpus, MOST_GPUS)) for run in runs.get(incident.id, ())]
         terms = [*_costs(incident, believed, now), *_standing(incident, now)]
         ranked.append(RankedIncident(incident, tuple(sorted(terms, key=lambda term: -abs(term.points)))))
     return sorted(ranked, key=lambda row: (-row.points, -row.incident.last_seen, row.incident.id))

@@ -25,7 +25,7 @@ from sqlalchemy import Table, func, select
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.sql.tables import attempts, diagnoses, events, incident_attempts, incidents, jobs, plans
-from diagnoser.diagnosis.gc_pause import collection_paused
+from diagnoser.diagnosis.attempt_logs import collection_paused
 from diagnoser.impact.report import ATTEMPTS, build_report
 from diagnoser.model import (
     AttemptKey,

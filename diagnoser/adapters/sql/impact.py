@@ -135,9 +135,11 @@ def _outcomes(read: Iterable[Row[Any]]) -> list[AttemptOutcome]:
 def _outcome(row: _Row, following: _Row | None, gpus: int | None) -> AttemptOutcome:
     key = AttemptKey(row.job, row.number)
     until, cluster = row.ended or row.last_line or row.opened, row.cluster or row.cluster_of_job
-    waits = _waits(row)
+    waited, startup = _waits(row)
     if row.outcome not in _FAILURES:
-        return AttemptOutcome(key, row.opened, until, cluster, row.user, gpus, row.saved, **waits)
+        return AttemptOutcome(
+            key, row.opened, until, cluster, row.user, gpus, row.saved, waited=waited, startup=startup
+        )
     plan = None
     if row.plan_state:
         mode, state = _MODES[row.mode], _STATES[row.plan_state]
@@ -156,18 +158,19 @@ def _outcome(row: _Row, following: _Row | None, gpus: int | None) -> AttemptOutc
         plan,
         row.incident or "",
         row.node or "",
-        **waits,
+        waited,
+        startup,
     )
 
 
-def _waits(row: _Row) -> dict[str, float | None]:
-    """What a launch waited for: in the queue, and for its first step."""
+def _waits(row: _Row) -> tuple[float | None, float | None]:
+    """Seconds that a launch waited in the queue, and for its first step."""
     started, waited, startup = row.started, None, None
     if started is not None and row.submitted is not None:
         waited = max(0.0, started - row.submitted)
     if row.first_step is not None:
         startup = max(0.0, row.first_step - (row.opened if started is None else started))
-    return {"waited": waited, "startup": startup}
+    return waited, startup
 
 
 def _failed_run(

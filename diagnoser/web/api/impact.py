@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import Field
 
-from diagnoser.diagnosis.gc_pause import collection_paused
+from diagnoser.diagnosis.attempt_logs import collection_paused
 from diagnoser.impact.report import SHOWN_ATTEMPTS, ImpactReport, build_report
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.views import WITHIN

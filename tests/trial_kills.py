@@ -13,7 +13,7 @@ from pathlib import Path
 
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.model.evaluations import RunProgress, RunState
-from tests.trial_runs import check, completions, suite, trial_run
+from tests.trial_runs import check, completions, judged, suite, trial_run
 
 KILLS = 100
 TASKS = (40, 25, 60, 10)
@@ -42,7 +42,7 @@ def killed_again_and_again(folder: Path, kills: int, chance: random.Random) -> i
         done += _killed(url, folder, chance.uniform(0.3, 2.0) if done < kills else None)
     check(progress)
     assert set(completions(folder).values()) == {1}, "a shard was carried out twice"
-    assert len(completions(folder)) == 2 * sum(TASKS), "a sample is missing"
+    assert len(completions(folder)) == 2 * (sum(TASKS) + TASKS[-1]), "a sample is missing"
     assert not list((folder / "r1" / "weights").glob("*.use")), "a copy of the weights is left"
     return done
 
@@ -64,7 +64,8 @@ def _killed(url: str, folder: Path, after: float | None) -> int:
 
 async def _begin(url: str, folder: Path) -> None:
     store = await open_store(url)
-    await store.trials.add_run(trial_run(folder, suite(folder, TASKS, seconds=0.03)))
+    (folder / "killed").touch()  # only the coordinator is killed
+    await store.trials.add_run(trial_run(folder, judged(folder, suite(folder, TASKS, seconds=0.03))))
     await store.close()
 
 

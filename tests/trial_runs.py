@@ -16,7 +16,18 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.weights import CopyLimits
-from diagnoser.model.evaluations import Node, RunProgress, RunState, ShardState, Suite, Task, TrialRun, TrialState
+from diagnoser.model.evaluations import (
+    Model,
+    Node,
+    RunProgress,
+    RunState,
+    Server,
+    ShardState,
+    Suite,
+    Task,
+    TrialRun,
+    TrialState,
+)
 from diagnoser.ports import NodeExecutor
 
 BARE = (sys.executable, "-I", "-S")
@@ -41,6 +52,37 @@ numbers = [int(line) for path in sorted(pathlib.Path(samples).iterdir()) for lin
 with open(scores, "w") as file:
     json.dump({"samples": len(numbers), "distinct": len(set(numbers)), "sum": sum(numbers)}, file)
 """
+JUDGE = """
+import os, pathlib, signal, sys, urllib.request
+task, first, last, samples, answers, url, ledger, mark = sys.argv[1:]
+with urllib.request.urlopen(url + "/models") as answer:
+    weights = answer.read().decode() + "-of-" + pathlib.Path(answers).parent.name
+if not os.path.exists(mark):
+    open(mark, "w").close()
+    os.kill(os.getppid(), signal.SIGKILL)
+    sys.exit(1)
+numbers = sorted(int(line) for path in pathlib.Path(answers).iterdir() for line in path.read_text().split())
+with open(samples + "/numbers.txt", "w") as file:
+    file.writelines(f"{number}\\n" for number in numbers[int(first) : int(last)])
+with open(ledger, "a") as file:
+    file.write(f"- {task} {first} {last} {weights}\\n")
+"""
+"""Passes on the answers that it is given; the first of all kills the runner of its batch instead."""
+SERVE = """
+import http.server, os, subprocess, sys
+port, checkpoint, ledger = sys.argv[1:]
+worker = subprocess.Popen(["sleep", "600"])
+open(ledger, "a").write(f"{os.getpid()} {worker.pid}\\n")
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/v1/die":
+            os._exit(9)
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(open(checkpoint, "rb").read())
+http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
+"""
+"""Writes down its process and that of its worker, as servers of large models have them."""
 NODES = (Node("east", 1), Node("west", 1))
 FAST = CoordinatorSettings(batch_seconds=0.3, scorers=2)
 
@@ -57,6 +99,17 @@ def suite(folder: Path, tasks: Sequence[int] = (12, 7, 30), seconds: float = 0.0
     ]
     paths = tuple(str(folder / f"checkpoint-{number}") for number in (1, 2))
     return Suite("small", paths, tuple(made), 1, 9, "cpu", "9B", 2)
+
+
+def judged(folder: Path, given: Suite) -> Suite:
+    """The suite with a judge of its last task, whose server is of another model."""
+    (folder / "judge").write_text("judge")
+    server = Server((*BARE, "-c", SERVE, "{port}", "{checkpoint}", str(folder / "judges.txt")), seconds=180)
+    of = given.tasks[-1]
+    words = ("{task}", "{first}", "{last}", "{samples}", "{answers}", "{url}")
+    infer = (*BARE, "-c", JUDGE, *words, str(folder / "done.txt"), str(folder / "killed"))
+    task = replace(of, name="judged", infer=infer, after=of.name, model="judge")
+    return replace(given, tasks=(*given.tasks, task), models=(Model("judge", str(folder / "judge"), server, "9B"),))
 
 
 def trial_run(folder: Path, given: Suite | None = None, name: str = "r1") -> TrialRun:

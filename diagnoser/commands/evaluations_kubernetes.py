@@ -171,7 +171,7 @@ def _user(text: str) -> tuple[int, int]:
 def _check_places(volumes: Iterable[str], run: TrialRun) -> None:
     """Check that what pods read and write is on a file system that they have."""
     places = [Path(run.folder), Path(run.directory)]
-    places += filter(Path.exists, map(Path(run.directory).joinpath, run.suite.checkpoints))
+    places += filter(Path.exists, map(Path(run.directory).joinpath, run.suite.all_checkpoints))
     for place in places:
         if not any(PurePosixPath(place).is_relative_to(volume) for volume in volumes):
             raise BadInput(f"pods would not have {place}: it is below no --claim or --host-path")

@@ -353,7 +353,7 @@ def _service(server: str, token_file: str) -> "ServerOptions | None":
 
 def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: str) -> TrialRun:
     directory = suite_file.resolve().parent
-    for path in suite.checkpoints:
+    for path in suite.all_checkpoints:
         if not path.startswith(("/", ".")):
             continue  # a name, not a path
         if not (directory / path).exists():

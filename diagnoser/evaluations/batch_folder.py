@@ -4,7 +4,6 @@ It is on a file system that both see. Nothing in it is ever changed, only added 
 """
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -91,11 +90,8 @@ def link_samples(folder: Path, shards: Sequence[Path]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for shard in shards:
         for path in sorted(shard.iterdir()):
-            link = folder / f"{shard.name}-{path.name}"
-            draft = folder.with_name(f"link.draft-{os.getpid()}")
-            draft.unlink(missing_ok=True)
-            draft.symlink_to(path)
-            draft.replace(link)
+            with suppress(FileExistsError):
+                (folder / f"{shard.name}-{path.name}").symlink_to(path)
 
 
 def read_scores(path: Path) -> dict[str, float]:

@@ -166,7 +166,7 @@ class Coordinator:
             await self.executor.cancel(_order(progress, batch))
             await self._close(batch, BatchState.CANCELLED)
         nodes = sorted({batch.node for batch in progress.batches if batch.kind is BatchKind.INFER})
-        await self.executor.finish(progress.run.suite.checkpoints, nodes)
+        await self.executor.finish(progress.run.suite.all_checkpoints, nodes)
 
     async def _close(self, batch: BatchRecord, state: BatchState) -> None:
         await self.ledger.record_batch(replace(batch, state=state, ended=self.clock()))
@@ -255,7 +255,9 @@ class Coordinator:
         for record in changes:
             if record.state is ShardState.FAILED:
                 failed[record.shard.trial] = record
-        trials = list(map(_failed_trial, failed.values()))
+        trials: list[TrialRecord] = []
+        for record in failed.values():
+            trials += _failed_trials(progress.run.suite, record)
         if await self.ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
             results = _by_output(status)
             for record in failed.values():
@@ -461,14 +463,16 @@ class Coordinator:
         placed = self._next(node, slot)
         if placed is None:
             return None
-        expected = await self._expected(progress)
+        task = progress.run.suite.task(placed.batch.shards[0].task)
+        expected = (await self._expected(progress)).of_task(task.name)
         batch_seconds = self.settings.batch_seconds
-        if progress.run.suite.server is not None:
+        if progress.run.suite.part(task.model).server is not None:
             batch_seconds = max(batch_seconds, SERVER_STARTS * expected.load)
         shards, seconds = _first_of(placed.batch, expected, batch_seconds)
         batch = BatchRecord(self._name(progress), progress.run.id, BatchKind.INFER, node, slot, self.clock(), seconds)
         left = replace(placed, batch=replace(placed.batch, shards=placed.batch.shards[len(shards) :]))
         self._plan[self._plan.index(placed)] = left
+        await asyncio.to_thread(_link_answers, progress, {shard.trial for shard in shards})
         if not await self.ledger.start_batch(batch, shards):
             self._plan = []  # somebody else has changed what waits
             return None
@@ -487,8 +491,7 @@ class Coordinator:
     async def _start(self, progress: RunProgress, batch: BatchRecord, order: Order) -> None:
         """Start a batch. Where the node does not answer, the batch is unknown to it, and started by the next step."""
         if batch.kind is BatchKind.SCORE:
-            folders = [Path(_samples_of(progress, record.shard)) for record in progress.inferred_of(batch.key)]
-            link_samples(Path(order.folder) / "samples", folders)
+            link_samples(Path(order.folder) / "samples", _folders(progress, batch.key))
         try:
             await self.executor.start(order)
         except Unavailable as error:
@@ -531,10 +534,18 @@ def _waiting_for_scorer(progress: RunProgress, scored: Collection[TrialKey]) -> 
     return waiting
 
 
-def _failed_trial(record: ShardRecord) -> TrialRecord:
+def _failed_trials(suite: Suite, record: ShardRecord) -> list[TrialRecord]:
+    """List the trial of a shard that failed, and those that come after it and now cannot start."""
     shard = record.shard
     error = f"samples {shard.first} to {shard.last}: {record.error}"
-    return TrialRecord(shard.checkpoint, shard.task, TrialState.FAILED, error=error)
+    failed = [TrialRecord(shard.checkpoint, shard.task, TrialState.FAILED, error=error)]
+    names = {shard.task}
+    for task in suite.tasks:  # a task stands below the one that it comes after
+        if task.after in names:
+            names.add(task.name)
+            error = f"it comes after {task.after}, which failed"
+            failed.append(TrialRecord(shard.checkpoint, task.name, TrialState.FAILED, error=error))
+    return failed
 
 
 def _inferred(record: ShardRecord, result: CommandResult) -> ShardRecord:
@@ -547,8 +558,8 @@ def _runtime(progress: RunProgress, record: ShardRecord, score: float | None = N
     if not record.seconds:
         return {}
     name = f"{progress.run.id} {shard.checkpoint} {shard.task} {shard.first}"
-    load = record.load or 0.0
-    return {name: Runtime(shard.task, suite.size, suite.hardware, shard.samples, record.seconds, load, score)}
+    load, size = record.load or 0.0, suite.part(suite.task(shard.task).model).size
+    return {name: Runtime(shard.task, size, suite.hardware, shard.samples, record.seconds, load, score)}
 
 
 def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str, int]]:
@@ -568,14 +579,28 @@ def _idle_nodes(progress: RunProgress, nodes: Sequence[Node]) -> set[str]:
 
 
 def _done(progress: RunProgress) -> Done:
+    """Find what needs no place in a plan now: also trials whose task comes after one that is not done."""
     stored = tuple(record.shard for record in progress.inferred)
-    over = frozenset(trial.key for trial in progress.trials if trial.state is not TrialState.INFERRING)
-    return Done(stored, over)
+    return Done(stored, frozenset(trial.key for trial in progress.trials) - _open_trials(progress))
+
+
+def _open_trials(progress: RunProgress) -> set[TrialKey]:
+    """Find the trials whose samples can be inferred, or are: those that their tasks come after are all there."""
+    before = {task.name: task.after for task in progress.run.suite.tasks}
+    found = set[TrialKey]()
+    for trial in progress.trials:
+        if trial.state is not TrialState.INFERRING:
+            continue
+        after = before[trial.task]
+        if not after or progress.is_whole((trial.checkpoint, after)):
+            found.add(trial.key)
+    return found
 
 
 def _is_unplanned(progress: RunProgress, planned: Iterable[TrialShard]) -> bool:
-    """Tell whether samples wait of which the plan knows nothing; those of a new run are in no shard yet."""
-    if not progress.run.cuts:
+    """Tell whether samples wait of which the plan knows nothing; those of a trial that can start now are in no shard
+    yet."""
+    if _open_trials(progress) - {record.shard.trial for record in progress.shards}:
         return True
     return not set(progress.waiting) <= set(planned)
 
@@ -615,6 +640,24 @@ def _samples_of(progress: RunProgress, shard: TrialShard) -> str:
     return f"{folder}/{shard.first:09}-{shard.last:09}"
 
 
+def _folders(progress: RunProgress, trial: TrialKey) -> list[Path]:
+    """List the folders with the samples of a trial."""
+    return [Path(_samples_of(progress, record.shard)) for record in progress.inferred_of(trial)]
+
+
+def _link_answers(progress: RunProgress, trials: Iterable[TrialKey]) -> None:
+    """Link the samples that these trials come after, which are all there and stay as they are."""
+    for checkpoint, task in trials:
+        if after := progress.run.suite.task(task).after:
+            link_samples(Path(_answers(progress, checkpoint, after)), _folders(progress, (checkpoint, after)))
+
+
+def _answers(progress: RunProgress, checkpoint: str, task: str) -> str:
+    """Folder of links to the samples of a trial that others come after."""
+    place = progress.run.suite.checkpoints.index(checkpoint)
+    return f"{progress.run.folder}/answers/checkpoint-{place}/{quote(task, safe='')}"
+
+
 def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShard] | None = None) -> Order:
     suite, folder = progress.run.suite, f"{progress.run.folder}/batches/{batch.id}"
     if batch.kind is BatchKind.SCORE:
@@ -627,7 +670,8 @@ def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShar
         commands = [_inference(progress, shard) for shard in shards]
         gpus, checkpoint, server = suite.gpus, "", suite.server
         if shards:
-            checkpoint = shards[0].checkpoint
+            task = suite.task(shards[0].task)
+            checkpoint, server = suite.loaded_by(task, shards[0].checkpoint), suite.part(task.model).server
     directory = progress.run.directory
     return Order(
         batch.id, batch.kind, batch.node, batch.slot, gpus, checkpoint, folder, directory, tuple(commands), server
@@ -635,10 +679,13 @@ def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShar
 
 
 def _inference(progress: RunProgress, shard: TrialShard) -> Command:
+    task = progress.run.suite.task(shard.task)
     values = {
         "task": shard.task,
         "first": str(shard.first),
         "last": str(shard.last),
         "start": str(shard.first + 1),
     }
-    return Command(progress.run.suite.task(shard.task).infer, values, _samples_of(progress, shard))
+    if task.after:
+        values["answers"] = _answers(progress, shard.checkpoint, task.after)
+    return Command(task.infer, values, _samples_of(progress, shard))

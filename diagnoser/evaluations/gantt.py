@@ -131,6 +131,7 @@ def duration(seconds: float) -> str:
 def _batch_bars(placement: Placement, estimates: RuntimeEstimates, several: bool) -> Iterable[Bar]:
     row, at = f"{placement.node} {placement.slot}", placement.start
     shards = placement.batch.shards
+    estimates = estimates.of_task(shards[0].task)
     seconds = [estimates.start + shard.samples * estimates.samples[shard.task] for shard in shards]
     if (load := placement.batch.seconds - sum(seconds)) > 0.5:
         yield Bar(row, BarKind.LOAD, "weights", at, at + load)

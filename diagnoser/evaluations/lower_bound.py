@@ -41,14 +41,14 @@ def lower_bound(trials: Sequence[Trial], slots: Sequence[Slot], estimates: Runti
 def _earliest_inference(trials: Sequence[Trial], kinds: Kinds, estimates: RuntimeEstimates) -> list[float]:
     """Find when each trial could be inferred, if it had all slots."""
     number = sum(kinds.values())
-    checkpoints = {trial.checkpoint for trial in trials}
+    checkpoints = {trial.loads for trial in trials}
     leads = {checkpoint: min(_leads(kinds, {checkpoint}, estimates)) for checkpoint in checkpoints}
     ends = []
     for trial in trials:
         end = trial.ready
         if trial.waiting:
             share = math.ceil(trial.samples / number) if trial.task.splits else trial.samples
-            end = max(end, leads[trial.checkpoint] + share * trial.seconds)
+            end = max(end, leads[trial.loads] + share * trial.seconds)
         ends.append(end)
     return ends
 
@@ -60,7 +60,7 @@ def _inference_of_sets(trials: Sequence[Trial], kinds: Kinds, estimates: Runtime
     step = math.ceil(len(waiting) / _SETS)
     for number, trial in enumerate(waiting, 1):
         work += trial.work
-        checkpoints.add(trial.checkpoint)
+        checkpoints.add(trial.loads)
         if number % step and number < len(waiting):
             continue
         missing = len(checkpoints - held)

@@ -29,6 +29,7 @@ class Slot:
 class Trial:
     """A trial that is not scored.
 
+    loads: path or name of its weights.
     waiting: its samples that neither are done nor run; samples: their number; work: the seconds of all.
     seconds: of one of them.
     score: seconds of its metric.
@@ -36,6 +37,7 @@ class Trial:
     """
 
     checkpoint: str
+    loads: str
     task: Task
     waiting: tuple[Range, ...]
     samples: int
@@ -51,11 +53,15 @@ def remaining_slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Place
     Raises BadInput where no node has as many GPUs as a trial needs.
     """
     free, loaded = dict[tuple[str, int], float](), dict[str, set[str]]()
+    tasks = {task.name: task for task in suite.tasks}
     for placement in running:
         slot = placement.node, placement.slot
         free[slot] = max(free.get(slot, now), placement.end)
         if suite.server is None:  # the next batch starts a server of its own
-            loaded.setdefault(placement.node, set()).update(shard.checkpoint for shard in placement.batch.shards)
+            for shard in placement.batch.shards:
+                if shard.task in tasks:
+                    weights = suite.loaded_by(tasks[shard.task], shard.checkpoint)
+                    loaded.setdefault(placement.node, set()).add(weights)
     slots = []
     for node in nodes:
         in_memory = frozenset(loaded.get(node.name, ()))
@@ -86,7 +92,8 @@ def remaining_trials(
                 samples = sum(last - first for first, last in waiting)
                 seconds, score = estimates.samples[task.name], estimates.scores[task.name]
                 ready = ends.get(key, now)
-                yield Trial(checkpoint, task, waiting, samples, samples * seconds, seconds, score, ready)
+                loads = suite.loaded_by(task, checkpoint)
+                yield Trial(checkpoint, loads, task, waiting, samples, samples * seconds, seconds, score, ready)
 
 
 def _gaps(shards: Iterable[TrialShard], samples: int) -> Iterator[Range]:

@@ -6,7 +6,7 @@ hardware. Then a coefficient, which is what other tasks took on this hardware, a
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from statistics import median, quantiles
 
 from diagnoser.model.evaluations import Runtime, Suite, Task
@@ -30,13 +30,19 @@ _BYTES_A_PARAMETER = 2
 @dataclass(frozen=True, slots=True)
 class RuntimeEstimates:
     """Seconds. samples: of inference for one sample, by task. scores: of a trial's metric, by task. load: of a batch
-    until the weights are in the memory of its node. start: of each of its shards until the first sample.
+    until the weights are in the memory of its node. start: of each of its shards until the first sample. models: of the
+    tasks that load a model of the suite, by its name; load and start are of the others.
     """
 
     samples: Mapping[str, float]
     scores: Mapping[str, float]
     load: float
     start: float
+    models: Mapping[str, "RuntimeEstimates"] = field(default_factory=dict)
+
+    def of_task(self, task: str) -> "RuntimeEstimates":
+        """Return the estimates with load and start of what the task loads."""
+        return next((part for part in self.models.values() if task in part.samples), self)
 
 
 def estimate_runtimes(suite: Suite, runtimes: Iterable[Runtime] = ()) -> RuntimeEstimates:
@@ -49,6 +55,17 @@ def estimate_runtimes(suite: Suite, runtimes: Iterable[Runtime] = ()) -> Runtime
         known.append(runtime)
         if runtime.hardware == suite.hardware:
             here.append(runtime)
+    estimates = _estimate(suite.part(""), known, here)
+    models = {model.name: _estimate(suite.part(model.name), known, here) for model in suite.models}
+    samples, scores = dict(estimates.samples), dict(estimates.scores)
+    for of_model in models.values():
+        samples.update(of_model.samples)
+        scores.update(of_model.scores)
+    return replace(estimates, samples=samples, scores=scores, models=models)
+
+
+def _estimate(suite: Suite, known: Sequence[Runtime], here: Sequence[Runtime]) -> RuntimeEstimates:
+    """Estimate for tasks that all load the same. here: those of ``known`` on this hardware."""
     load, start = _loads(suite, here)
     return RuntimeEstimates(
         {task.name: max(_sample_seconds(suite, task, here), _LEAST) for task in suite.tasks},

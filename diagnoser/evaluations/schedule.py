@@ -61,7 +61,31 @@ def rescheduled(
         of its checkpoint needs no load on its node. Everything else that is not done is cut anew.
     goal: as few slots are used as keep it, or end about as early as all do. None: use all.
     placements of the result are new ones only; makespan and scorings look at all. Raises BadInput as ``schedule``.
+
+    Tasks that load a model of the suite come behind those of the checkpoints, as what they are after is done by then.
     """
+    plan = _rescheduled(suite.part(""), estimates, nodes, done, running, now, goal)
+    for model in suite.models:
+        before = (*running, *plan.placements)
+        part = _rescheduled(suite.part(model.name), estimates.models[model.name], nodes, done, before, now, goal)
+        plan = Schedule(
+            plan.placements + part.placements,
+            plan.scorings + part.scorings,
+            max(plan.makespan, part.makespan),
+            plan.lower_bound,
+        )
+    return plan
+
+
+def _rescheduled(
+    suite: Suite,
+    estimates: RuntimeEstimates,
+    nodes: Sequence[Node],
+    done: Done,
+    running: Sequence[Placement],
+    now: float,
+    goal: Goal | None,
+) -> Schedule:
     slots = remaining_slots(suite, nodes, running, now)
     last_end = max((placement.end for placement in running), default=now)
     trials = tuple(remaining_trials(suite, estimates, done, running, now))
@@ -243,10 +267,10 @@ class _Lane:
 
     def add(self, trial: Trial, ranges: Iterable[Range], estimates: RuntimeEstimates) -> None:
         """Put samples of the trial behind what the lane has."""
-        if self.last != trial.checkpoint:
+        if self.last != trial.loads:
             self.batches.append((self.end, []))
-            self.end = self.begin(trial.checkpoint, estimates) - estimates.start
-            self.last = trial.checkpoint
+            self.end = self.begin(trial.loads, estimates) - estimates.start
+            self.last = trial.loads
         for first, last in ranges:
             pieces = _cut(trial, first, last, _longest(estimates))
             self.batches[-1][1].extend((trial, piece) for piece in pieces)
@@ -308,7 +332,7 @@ def _planner(suite: Suite, estimates: RuntimeEstimates, trials: tuple[Trial, ...
     by_checkpoint: dict[str, list[_Urgent]] = {}
     for number, trial in enumerate(trials):
         if trial.waiting:
-            by_checkpoint.setdefault(trial.checkpoint, []).append(_Urgent(before_end[number], trial, number))
+            by_checkpoint.setdefault(trial.loads, []).append(_Urgent(before_end[number], trial, number))
     for waiting in by_checkpoint.values():
         waiting.sort(key=lambda urgent: urgent.rank)
     return _Planner(suite, estimates, trials, now, by_checkpoint)

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, model_val
 from diagnoser.evaluations.runtime_estimates import billions
 from diagnoser.model import yaml_loader
 from diagnoser.model.errors import Fault
-from diagnoser.model.evaluations import Follow, Server, Suite, Task
+from diagnoser.model.evaluations import Follow, Model, Server, Suite, Task
 from diagnoser.model.yaml_loader import StrictModel
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
@@ -114,6 +114,12 @@ class _Server(StrictModel):
     seconds: Annotated[float, Field(gt=0, le=86_400)] = 900.0
 
 
+class _Model(StrictModel):
+    checkpoint: Path
+    server: _Server | None = None
+    size: Annotated[str, AfterValidator(_size)] = ""
+
+
 class _Task(StrictModel):
     """inspect_task: the task as inspect_ai names it; the name itself where it is not given."""
 
@@ -125,6 +131,16 @@ class _Task(StrictModel):
     inspect_task: Path | None = None
     infer: Command | None = None
     score: Command | None = None
+    after: str = ""
+    model: str = ""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if bool(self.after) != bool(self.model):
+            raise ValueError("must have both after and model, or neither")
+        if self.after and not (self.infer and self.score):
+            raise ValueError("must have infer and score of its own, as it comes after another task")
+        return self
 
 
 class _Follow(StrictModel):
@@ -143,20 +159,24 @@ class _SuiteFile(StrictModel):
     hardware: str = ""
     engine: _Engine
     server: _Server | None = None
+    models: dict[Name, _Model] = Field(default={}, max_length=100)
     tasks: Annotated[tuple[_Task, ...], Field(min_length=1, max_length=10_000)]
 
     @property
     def placeholders(self) -> frozenset[str]:
         """Of the commands that infer."""
-        if self.server is None:
-            return _INFER
-        return _INFER | {"url", "port"}
+        return _INFER | _asked(self.server)
 
     @model_validator(mode="after")
     def _has_checkpoints(self) -> Self:
         if bool(self.checkpoints) == (self.follow is not None):
             raise ValueError("must have either checkpoints, or follow")
         return self
+
+
+def _asked(server: _Server | None) -> frozenset[str]:
+    """Placeholders of commands that ask the server."""
+    return frozenset({"url", "port"} if server else ())
 
 
 def read_suite(path: str, text: str) -> Suite:
@@ -167,21 +187,22 @@ def read_suite(path: str, text: str) -> Suite:
             yield Fault(path, yaml_loader.locate(text, *where), f"{'.'.join(map(str, where))}: {message}")
 
     file = yaml_loader.load(path, text, _SuiteFile, faults)
-    tasks = tuple(
-        Task(task.name, task.samples, *_commands(file, task), task.sample_seconds, task.score_seconds, task.splits)
-        for task in file.tasks
-    )
-    follow = server = None
+    tasks = []
+    for task in file.tasks:
+        commands, times = _commands(file, task), (task.sample_seconds, task.score_seconds)
+        tasks.append(Task(task.name, task.samples, *commands, *times, task.splits, task.after, task.model))
+    models = []
+    for name, model in file.models.items():
+        models.append(Model(name, model.checkpoint, _server(model.server), model.size or file.size))
+    follow, server = None, _server(file.server)
     if file.follow:
         follow = Follow(file.follow.job, file.follow.every)
-    if file.server:
-        server = Server(**file.server.model_dump())
-    elif file.engine.lm_eval:
+    if file.engine.lm_eval and not server:
         server = _lm_eval_server(file.engine.lm_eval)
     return Suite(
         file.name,
         file.checkpoints,
-        tasks,
+        tuple(tasks),
         file.gpus,
         int(file.weights),
         file.hardware,
@@ -189,7 +210,12 @@ def read_suite(path: str, text: str) -> Suite:
         file.scorers,
         follow,
         server,
+        tuple(models),
     )
+
+
+def _server(given: _Server | None) -> Server | None:
+    return Server(**given.model_dump()) if given else None
 
 
 def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -230,15 +256,32 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
     yield from _engine_faults(file)
     if file.server:
         yield from _command_faults(("server", "command"), file.server.command, _SERVER, {"port"})
+    for name, model in file.models.items():
+        if model.server:
+            yield from _command_faults(("models", name, "server", "command"), model.server.command, _SERVER, {"port"})
     for place, task in enumerate(file.tasks):
+        yield from _order_faults(file, place, task)
+        known, needed = file.placeholders, _needed(task.splits)
+        if task.model in file.models:
+            known, needed = _INFER | {"answers"} | _asked(file.models[task.model].server), needed | {"answers"}
         if task.infer:
-            yield from _command_faults(("tasks", place, "infer"), task.infer, file.placeholders, _needed(task.splits))
+            yield from _command_faults(("tasks", place, "infer"), task.infer, known, needed)
         if task.score:
             yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
         if not task.inspect_task:
             continue
         if not file.engine.inspect_ai:
             yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
+
+
+def _order_faults(file: _SuiteFile, place: int, task: _Task) -> Iterator[tuple[Place, str]]:
+    """A task below the one that it comes after: no circle can be written."""
+    if not task.after:
+        return
+    if task.after not in {above.name for above in file.tasks[:place]}:
+        yield ("tasks", place, "after"), f"there is no task {task.after} above it"
+    if task.model not in file.models:
+        yield ("tasks", place, "model"), f"there is no model {task.model}"
 
 
 def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:

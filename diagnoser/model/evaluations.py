@@ -6,7 +6,7 @@ CPUs. A *batch* is what runs in one go on one node behind one load of the weight
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 TrialKey = tuple[str, str]
@@ -20,7 +20,8 @@ class Task:
     infer, score: command lines as words, with placeholders in braces ({checkpoint}, {task}, {first}, {last}, {samples}:
     folder of sample files, {scores}: file to write). first and last count samples from 0, last excluded; {start} is
     first counted from 1. sample_seconds: of inference, for one sample on the GPUs of one trial, where the suite tells
-    it; None: from earlier runs. splits: whether its samples can be cut into shards.
+    it; None: from earlier runs. splits: whether its samples can be cut into shards. after: the task whose samples have
+    to be there before it starts, in {answers}. model: of the suite, that it loads in place of the checkpoint.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Task:
     sample_seconds: float | None = None
     score_seconds: float | None = None
     splits: bool = True
+    after: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,19 @@ class Server:
 
 
 @dataclass(frozen=True, slots=True)
+class Model:
+    """A model that tasks load in place of the checkpoint, such as a judge of what another task wrote.
+
+    checkpoint: path or name of its weights. server: that its tasks ask. size: what its runtimes depend on.
+    """
+
+    name: str
+    checkpoint: str
+    server: Server | None = None
+    size: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Suite:
     """gpus: of one trial. weights: bytes of a checkpoint, 0 when unknown. hardware, size: what runtimes depend on.
 
@@ -75,9 +91,30 @@ class Suite:
     scorers: int = 0
     follow: Follow | None = None
     server: Server | None = None
+    models: tuple[Model, ...] = ()
+
+    @property
+    def all_checkpoints(self) -> tuple[str, ...]:
+        """Paths or names of all weights that the suite loads."""
+        return (*self.checkpoints, *(model.checkpoint for model in self.models))
 
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)
+
+    def model(self, name: str) -> Model:
+        return next(model for model in self.models if model.name == name)
+
+    def part(self, model: str) -> "Suite":
+        """Return the tasks that load this model as a suite, with its server and size; "" for those of checkpoints."""
+        tasks = tuple(task for task in self.tasks if task.model == model)
+        if not model:
+            return replace(self, tasks=tasks)
+        found = self.model(model)
+        return replace(self, tasks=tasks, server=found.server, size=found.size, weights=0)
+
+    def loaded_by(self, task: Task, checkpoint: str) -> str:
+        """Return path or name of the weights that the task loads for this checkpoint."""
+        return self.model(task.model).checkpoint if task.model else checkpoint
 
 
 @dataclass(frozen=True, slots=True)

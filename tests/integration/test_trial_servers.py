@@ -16,24 +16,9 @@ from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.model.evaluations import BatchKind, BatchState, Node, Server, Suite, TrialState
 from tests import trial_runs
 from tests.databases import sqlite_store
-from tests.trial_runs import BARE, FAST, carry_out, check, completions, coordinator, copies, trial_run
+from tests.trial_runs import BARE, FAST, SERVE, carry_out, check, completions, coordinator, copies, judged, trial_run
 
 ONE = [Node("east", 1)]
-SERVE = """
-import http.server, os, subprocess, sys
-port, checkpoint, ledger = sys.argv[1:]
-worker = subprocess.Popen(["sleep", "600"])
-open(ledger, "a").write(f"{os.getpid()} {worker.pid}\\n")
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        if self.path == "/v1/die":
-            os._exit(9)
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(open(checkpoint, "rb").read())
-http.server.HTTPServer(("127.0.0.1", int(port)), Handler).serve_forever()
-"""
-"""Writes down its process and that of its worker, as servers of large models have them."""
 CLIENT = """
 import os, sys, urllib.request
 task, first, last, samples, url, ledger, mark = sys.argv[1:]
@@ -68,15 +53,16 @@ def suite(folder: Path, server: str = SERVE) -> Suite:
     return replace(given, tasks=tasks, server=Server(command, seconds=180))
 
 
-def processes(folder: Path) -> list[int]:
+def processes(folder: Path, name: str = "servers.txt") -> list[int]:
     """Of all servers that were started, with their workers."""
     with suppress(FileNotFoundError):
-        return [int(number) for number in (folder / "servers.txt").read_text().split()]
+        return [int(number) for number in (folder / name).read_text().split()]
     return []
 
 
 def living(folder: Path) -> list[int]:
-    return [number for number in processes(folder) if _lives(number)]
+    started = processes(folder) + processes(folder, "judges.txt")
+    return [number for number in started if _lives(number)]
 
 
 def _lives(process: int) -> bool:
@@ -149,3 +135,33 @@ async def test_a_server_that_does_not_get_ready_fails_its_trials(
     progress = await carry_out(coordinator(store, LocalExecutor(ONE, copies(tmp_path))), "r1")
     assert [trial.state for trial in progress.trials] == [TrialState.FAILED]
     assert why in progress.trials[0].error
+
+
+async def test_a_judge_gets_all_answers_of_its_task_once_they_are_there(store: SqlStore, tmp_path: Path) -> None:
+    """For both checkpoints behind one start of its server, after the batch that was killed; nothing is judged twice."""
+    (tmp_path / "mark").touch()
+    await store.trials.add_run(trial_run(tmp_path, judged(tmp_path, suite(tmp_path))))
+    progress = await carry_out(
+        coordinator(store, LocalExecutor(ONE, copies(tmp_path)), replace(FAST, batch_seconds=60)), "r1"
+    )
+    check(progress)
+    assert set(completions(tmp_path).values()) == {1} and len(completions(tmp_path)) == 2 * (12 + 7 + 30 + 30)
+    assert len(processes(tmp_path, "judges.txt")) == 2 * 2
+    assert living(tmp_path) == [] and list((tmp_path / "weights").glob("*-*")) == []
+
+
+async def test_without_its_answers_a_judged_trial_fails(store: SqlStore, tmp_path: Path) -> None:
+    """No judge is started, and the error names the task; other trials get their scores."""
+    given = trial_runs.suite(tmp_path, (3, 2))
+    first, second = given.tasks
+    given = judged(tmp_path, replace(given, tasks=(first, replace(second, infer=("false",)))))
+    await store.trials.add_run(trial_run(tmp_path, given))
+    progress = await carry_out(coordinator(store, LocalExecutor(ONE, copies(tmp_path))), "r1")
+    scored, failed, judged_trial = progress.trials[:3]
+    assert (scored.state, failed.state, judged_trial.state) == (
+        TrialState.SCORED,
+        TrialState.FAILED,
+        TrialState.FAILED,
+    )
+    assert judged_trial.error == "it comes after task/1, which failed"
+    assert processes(tmp_path, "judges.txt") == []

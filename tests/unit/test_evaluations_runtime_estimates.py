@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.evaluations.runtime_estimates import billions, estimate_runtimes
-from diagnoser.model.evaluations import Runtime, Suite, Task
+from diagnoser.model.evaluations import Model, Runtime, Suite, Task
 
 SUITE = Suite("s", ("c",), (Task("gsm8k", 1000, ("i",), ("s",)),), size="7B", hardware="A100")
 
@@ -71,3 +71,14 @@ def test_nothing_that_was_measured_can_make_a_sample_take_no_time() -> None:
 def test_sizes_are_numbers_with_a_unit(size: str, expected: float | None) -> None:
     """K, M, B and T, in either case."""
     assert billions(size) == (expected if expected is None else pytest.approx(expected))
+
+
+def test_a_model_of_the_suite_has_estimates_of_its_own() -> None:
+    """A judge ten times as large loads ten times as long, and does not change what is expected of the checkpoints."""
+    judged = Task("judged", 1000, ("i",), ("s",), after="gsm8k", model="judge")
+    suite = replace(SUITE, tasks=(*SUITE.tasks, judged), models=(Model("judge", "/judge", None, "70B"),))
+    known = [runtime(10, load=20.0), runtime(50, "judged", "70B", load=200.0)]
+    made, alone = estimate_runtimes(suite, known), estimate_runtimes(SUITE, known)
+    assert (made.load, made.start, made.samples["gsm8k"]) == (alone.load, alone.start, alone.samples["gsm8k"])
+    judge = made.of_task("judged")
+    assert judge.load + judge.start == pytest.approx(200.0) and made.samples["judged"] == pytest.approx(0.5)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.evaluations.schedule import gpu_seconds, in_line, rescheduled, schedule
 from diagnoser.model.errors import BadInput
-from diagnoser.model.evaluations import Batch, Done, Node, Placement, Schedule, Suite, Task, TrialShard
+from diagnoser.model.evaluations import Batch, Done, Model, Node, Placement, Schedule, Suite, Task, TrialShard
 from tests.thorough import THOROUGH, examples
 
 CLOSE = 1e-6
@@ -361,3 +361,16 @@ def test_thousands_of_trials_are_hardly_cut() -> None:
     made = schedule(suite, prior_of(suite), nodes)
     check(made, suite, prior_of(suite), nodes)
     assert sum(len(placed.batch.shards) for placed in made.placements) <= 100 * checkpoints + 8 * len(nodes)
+
+
+def test_a_judge_comes_behind_what_it_judges_and_is_loaded_once_for_all_checkpoints() -> None:
+    """No batch mixes it with a checkpoint; on one slot the answers of both are judged behind one load."""
+    suite = suite_of((100,), checkpoints=2)
+    judged = Task("judged", 50, ("infer",), ("score",), after="task-0", model="judge")
+    suite = replace(suite, tasks=(*suite.tasks, judged), models=(Model("judge", "/judge"),))
+    of_judge = prior_of(suite.part("judge"), load=300.0)
+    estimates = replace(prior_of(suite), models={"judge": of_judge})
+    *first, last = schedule(suite, estimates, nodes_of(1, 1)).placements
+    assert {shard.task for placed in first for shard in placed.batch.shards} == {"task-0"}
+    assert {shard.trial for shard in last.batch.shards} == {("step-0", "judged"), ("step-1", "judged")}
+    assert last.end - last.start == pytest.approx(300.0 + 2 * (5.0 + 50.0))

@@ -88,6 +88,57 @@ def test_a_fault_says_line_and_field(old: str, new: str, expected: str) -> None:
     assert any(fault.startswith(expected) for fault in faults(GOOD.replace(old, new, 1)))
 
 
+JUDGED = """\
+name: nightly
+checkpoints: [/ckpt/step-1000]
+size: 7B
+engine: {infer: [a, "{first}", "{last}", "{samples}"], score: [b, "{samples}", "{scores}"]}
+models:
+  judge: {checkpoint: /models/judge, size: 70B, server: {command: [serve, "{checkpoint}", "{port}"]}}
+tasks:
+  - {name: chat, samples: 80}
+  - name: chat-judged
+    samples: 80
+    after: chat
+    model: judge
+    infer: [judge, "{url}", "{answers}", "{first}", "{last}", "{samples}"]
+    score: [mean, "{samples}", "{scores}"]
+"""
+
+
+def test_a_task_may_come_after_another_and_load_a_model_of_its_own() -> None:
+    """Its part of the suite has the server and the size of the judge; the other part has neither."""
+    suite = read_suite("SUITE.yaml", JUDGED)
+    part = suite.part("judge")
+    assert [task.name for task in part.tasks] == ["chat-judged"] and part.tasks[0].after == "chat"
+    assert part.server == Server(("serve", "{checkpoint}", "{port}")) and part.size == "70B"
+    assert [task.name for task in suite.part("").tasks] == ["chat"] and suite.part("").server is None
+    assert suite.all_checkpoints == ("/ckpt/step-1000", "/models/judge")
+    assert suite.loaded_by(suite.task("chat-judged"), "/ckpt/step-1000") == "/models/judge"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("after: chat", "after: chat-judged", "SUITE.yaml:11: tasks.1.after: there is no task chat-judged above it"),
+        ("model: judge", "model: juge", "SUITE.yaml:12: tasks.1.model: there is no model juge"),
+        ("    model: judge\n", "", "SUITE.yaml:9: tasks.1: must have both after and model, or neither"),
+        ("    score:", "    splits: true #", "SUITE.yaml:9: tasks.1: must have infer and score of its own"),
+        ('"{answers}", ', "", "SUITE.yaml:13: tasks.1.infer: needs the placeholder {answers}"),
+        (
+            ', server: {command: [serve, "{checkpoint}", "{port}"]}',
+            "",
+            "SUITE.yaml:13: tasks.1.infer.1: no placeholder",
+        ),
+        (', "{port}"', "", "SUITE.yaml:6: models.judge.server.command: needs the placeholder {port}"),
+    ],
+)
+def test_a_fault_of_a_judge_says_line_and_field(old: str, new: str, expected: str) -> None:
+    """As faults of other tasks."""
+    assert old in JUDGED
+    assert any(fault.startswith(expected) for fault in faults(JUDGED.replace(old, new, 1)))
+
+
 def test_all_faults_come_at_once() -> None:
     """So that a person mends a file in one go."""
     text = GOOD.replace("gpus: 2", "gpus: x").replace("samples: 1319", "samples: 0").replace("size: 7B", "size: 7")

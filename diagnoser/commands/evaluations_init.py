@@ -13,7 +13,7 @@ from diagnoser.commands.terminal import err
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import BadInput
 
-_HEAD = "# All fields: docs/evaluation.md. Run it: diagnoser evaluations run {path}\n"
+_HEAD = "# All fields, also of judges: docs/evaluation.md. Run it: diagnoser evaluations run {path}\n"
 
 
 class Engine(StrEnum):

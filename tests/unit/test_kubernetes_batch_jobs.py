@@ -44,6 +44,8 @@ def test_a_job_is_one_pod_that_is_never_started_again() -> None:
     assert job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "eval"
     spec = job["spec"]
     assert (spec["backoffLimit"], spec["suspend"], spec["ttlSecondsAfterFinished"]) == (0, False, 600)
+    [rule] = spec["podFailurePolicy"]["rules"]
+    assert rule == {"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}
     assert spec["template"]["spec"]["restartPolicy"] == "Never"
     assert "parallelism" not in spec and "completions" not in spec
     meta = {**job["metadata"], "namespace": "evaluation", "uid": "u"}
@@ -210,6 +212,7 @@ def condition(kind: str, **more: str) -> Object:
         ({"active": 1, "ready": 1}, OrderState.RUNNING),
         ({"conditions": [condition("Failed", reason="BackoffLimitExceeded")]}, OrderState.LOST),
         ({"active": 1, "conditions": [condition("FailureTarget", reason="x")]}, OrderState.LOST),
+        ({"conditions": [condition("FailureTarget", reason="PodFailurePolicy")]}, OrderState.PREEMPTED),
         ({"conditions": [condition("Complete")], "completionTime": "2026-01-01T00:00:00Z"}, OrderState.ENDED),
         ({"conditions": [{"type": "Failed", "status": "False"}]}, OrderState.QUEUED),
         ({"conditions": [condition("Suspended")]}, OrderState.QUEUED),

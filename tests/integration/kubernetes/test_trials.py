@@ -24,7 +24,7 @@ from tests.databases import sqlite_store
 from tests.integration.kubernetes.conftest import NAMESPACE, PlainKube
 from tests.integration.kubernetes.containers import Containers
 from tests.integration.kubernetes.double import Object, Server
-from tests.trial_runs import FAST, carry_out, check, completions, suite, trial_run
+from tests.trial_runs import FAST, carry_out, check, completions, coordinator, suite, trial_run
 
 JOB = "diagnoser-trial-b1"
 
@@ -196,6 +196,35 @@ async def test_a_batch_that_kueue_preempted_waits(server: Server, trials: Kubern
     job = server.state.objects["jobs", NAMESPACE, JOB]
     server.state.put("jobs", {**job, "spec": {**job["spec"], "suspend": True}})
     assert await state(trials, order) is OrderState.QUEUED
+
+
+async def test_a_batch_whose_pod_is_preempted_runs_again_and_has_not_failed(
+    server: Server, trials: KubernetesBatches, tmp_path: Path
+) -> None:
+    """As the Job says by its policy, whether another pod took its GPUs or its node was drained."""
+    store = await sqlite_store(tmp_path / "test.db")
+    preempted: list[str] = []
+    start = KubernetesBatches.start
+
+    async def preempt_first(self: KubernetesBatches, order: Order) -> None:
+        await start(self, order)
+        if not preempted:
+            preempted.append(order.batch)
+            job = f"diagnoser-trial-{order.batch}"
+            [pod] = [name for kind, _, name in server.state.objects if kind == "pods" and name.startswith(job)]
+            server.state.drop("pods", NAMESPACE, pod)
+            server.state.end(job, reason="PodFailurePolicy")
+
+    try:
+        await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (4,))), backend="kubernetes@train"))
+        with containers(server), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(KubernetesBatches, "start", preempt_first)
+            progress = await carry_out(coordinator(store, trials), "r1")
+    finally:
+        await store.close()
+    check(progress)
+    assert [batch.id for batch in progress.batches if batch.state is BatchState.CANCELLED] == preempted
+    assert {record.failures for record in progress.shards} == {0}
 
 
 @pytest.mark.parametrize(("code", "error"), [(403, BadInput), (422, BadInput), (429, Unavailable), (503, Unavailable)])

@@ -31,6 +31,9 @@ URL, PORT = "DIAGNOSER_TRIAL_URL", "DIAGNOSER_TRIAL_PORT"
 KEY = "DIAGNOSER_TRIAL_KEY"
 """Name of the variable with a secret of the batch, which its server and its commands have, and nobody else."""
 
+_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a command that was terminated, the second one by the word of a shell."""
+
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -178,6 +181,8 @@ class _Batch:
             except OSError as error:
                 log.write(f"{words[0]}: {error.strerror}\n".encode())
                 return 127, 0.0
+        if done.returncode in _TERMINATED:
+            time.sleep(1.0)  # the end of a whole job reaches this process a moment later: then there is no result
         if not mark.exists():
             return done.returncode, 0.0
         return done.returncode, max(0.0, mark.stat().st_mtime - begun)

@@ -107,8 +107,8 @@ def in_line(suite: Suite, estimates: RuntimeEstimates, nodes: Sequence[Node]) ->
     slots = [0.0] * len(remaining_slots(suite, nodes, (), 0.0))
     jobs = []
     for task in suite.tasks:
-        inference = task.samples * estimates.samples[task.name]
-        jobs.append(estimates.load + estimates.start + inference + estimates.scores[task.name])
+        inference, model = task.samples * estimates.samples[task.name], estimates.of_task(task.name)
+        jobs.append(model.load + model.start + inference + estimates.scores[task.name])
     for seconds in sorted(jobs * len(suite.checkpoints), reverse=True):
         heapq.heapreplace(slots, slots[0] + seconds)
     return max(slots)

@@ -76,13 +76,12 @@ def apply_guardrails(policy: Policy, plan: Plan, history: ClusterHistory, now: f
     guarded, trips = _run_rails(plan, case)
     guarded = _with_new_key(guarded, same_attempt)
     twin = next((past for past in same_attempt if past.key == guarded.key), None)
-    if twin and twin.state is not PlanState.SUPERSEDED:
+    if twin:
         return TransitionResult(twin)
     others = []
     why = "a later diagnosis of the same failure planned something else"
     for past in filter(_gives_way, same_attempt):
-        if past is not twin:
-            others.append(with_state(past, PlanState.SUPERSEDED, _R.LATER_DIAGNOSIS, by=DIAGNOSER, why=why, now=now))
+        others.append(with_state(past, PlanState.SUPERSEDED, _R.LATER_DIAGNOSIS, by=DIAGNOSER, why=why, now=now))
     if guarded.reason == _R.WRONG_EVICTION and case.last:
         others.append(
             with_note(case.last, by=DIAGNOSER, why="it failed again right after: the wrong node went", now=now)
@@ -415,9 +414,9 @@ def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, now: fl
 
 def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
     """Give the plan another key where the same plan came to nothing: an executor refused it because the job still ran,
-    or it waited for the second look that this one follows. The earlier one stays in the history, and the webhook is
-    told anew."""
-    passed = {_R.STILL_RUNNING}
+    a diagnosis in between planned something else, or it waited for the second look that this one follows. The earlier
+    one stays in the history, and the webhook is told anew."""
+    passed = {_R.STILL_RUNNING, _R.LATER_DIAGNOSIS}
     if plan.state is PlanState.SENT:
         passed.add(_R.ONE_LOOK)
     earlier = sum(past.key.startswith(plan.key) and past.reason in passed for past in same_attempt)

@@ -532,7 +532,8 @@ def test_two_diagnoses_for_one_failure_act_once(policy: Policy, state: PlanState
 
 
 def test_a_later_diagnosis_replaces_advice(policy: Policy) -> None:
-    """Only one plan of a failure can be approved."""
+    """Only one plan of a failure can be approved. One that is planned again is another one: what became of the first
+    stays in its history."""
     first = replace(plan(mode=Mode.APPROVE), key="first")
     later = replace(plan(mode=Mode.APPROVE, action=Action.RESUBMIT), id="later", key="later")
     ruling = guardrails.apply_guardrails(policy, later, ClusterHistory(past=(first,), fleet={"east": 1000}), NOW)
@@ -542,6 +543,7 @@ def test_a_later_diagnosis_replaces_advice(policy: Policy) -> None:
         policy, replace(first, id="x"), ClusterHistory(past=(ruling.others[0], ruling.plan)), NOW
     )
     assert again.plan is not None and (again.plan.id, again.plan.state) == ("x", S.WAITING)
+    assert again.plan.key == "first-2"
 
 
 @pytest.mark.parametrize("state", [S.WAITING, S.REFUSED, S.EXPIRED, S.HELD])

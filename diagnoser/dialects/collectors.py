@@ -65,9 +65,10 @@ DIALECTS = (
     ),
     Dialect(
         "Loki's labels",  # as logcli and exports print them, before the line
-        r"\{(?=\w{1,40}=\")(?:(?=[^{}\n]{0,400}\brank=\"(?P<rank>\d{1,6})\"))?"
+        r"\{(?=\w{1,40}=\")(?:(?=[^{}\n]{0,400}\b(?:rank=\"|file(?:name)?=\"[^\"]{0,80}\brank[._-]?)(?P<rank>\d{1,6})[\"._/]))?"
         r"(?:(?=[^{}\n]{0,400}\b(?:host|hostname|node|node_name|instance)=\"(?P<host>[A-Za-z][\w.-]{1,80})\"))?"
-        r"[^{}\n]{3,600}\"\} ",
+        r"(?:(?=[^{}\n]{0,400}\bpod(?:_name)?=\"(?P<pod>[a-z][\w.-]{1,80})\"))?"
+        r"[^{}\n]{3,600}\"\}[ \t]",
         (
             Example(
                 '2026-01-02T03:04:05Z {host="gpu-7", rank="3"}   File',
@@ -75,6 +76,8 @@ DIALECTS = (
                 {"host": "gpu-7", "rank": "3"},
             ),
             Example('{app="fit", node="gpu-7"} hello', "hello", {"host": "gpu-7"}),
+            Example('{filename="/logs/rank_3.log"}\thello', "hello", {"rank": "3"}),
+            Example('{app="fit", pod="fit-worker-3"} hello', "hello", {"pod": "fit-worker-3"}),
         ),
     ),
     Dialect(

@@ -251,6 +251,7 @@ _WORLD_SIZE = re.compile(
 _NODE_COUNT = re.compile(
     r"(?i)(?<![a-z])(?:slurm_|pet_)?(?:n_?nodes|num_(?:nodes|machines|hosts))\b[\"' :=]{1,4}(\d{1,5})\b(?!:)"
 )
+_NOTED_RANK = re.compile(r"(?<![\w.-])(?:(?:world|global)_)?rank=(\d{1,6})\b")
 _PROCESS = re.compile(r"(?i)\bpid[ =:]{1,2}(\d{1,8})\b")
 _RANK_OF_PROCESS = re.compile(r"(?i)\b(?:world|global)[_ ]rank[ =:]{1,2}(\d{1,6})\b")
 _PLACED_ADDRESSES = (
@@ -298,6 +299,11 @@ def node_counts(text: str) -> list[int]:
 def world_sizes(text: str) -> list[int]:
     """Numbers of ranks that a line states."""
     return list(map(int, _WORLD_SIZE.findall(text)))
+
+
+def noted_ranks(text: str) -> list[int]:
+    """Ranks that fields of a message note: ``rank=3``."""
+    return list(map(int, _NOTED_RANK.findall(text)))
 
 
 def process_ids(text: str) -> list[int]:

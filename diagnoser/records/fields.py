@@ -15,6 +15,7 @@ CONTAINERS = frozenset(
 )  # fmt: skip
 MESSAGE = (
     "message", "msg", "event", "@message", "@m", "@mt", "short_message", "body", "log", "text", "textpayload", "line",
+    "_raw",
 )  # fmt: skip
 """Of these, ``text`` is loguru's whole record as it would print it."""
 WEAK_MESSAGE = frozenset({"event", "body", "log", "text", "line"})
@@ -49,6 +50,13 @@ HOST = (
     "instance", "instance_name", "ec2_instance_id", "compute.googleapis.com/resource_name", "worker_host",
     "source_host", "src_host", "agent.hostname", "beat.hostname", "computer", "vm_name",
 )  # fmt: skip
+PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid", "_pid", "proc")
+PLACE = frozenset(
+    {*RANK, *HOST, *PID, "world", "world_size", "size", "local_rank", "local", "node_rank", "nnodes", "gpu"}
+)
+"""What an object of a record that says where its process runs has, and nothing else."""
+OTHERS = frozenset({"peer", "remote", "target", "source", "src", "destination", "dst", "from", "to", "other", "sender"})
+"""Objects of that kind that are about another process."""
 FILES = ("log.file.path", "log.file", "file.path", "filename", "file", "source", "path", "tailed_path", "log_path")
 """The file that a shipper read a line from; its name may be that of a stream of one rank. Loggers name their source,
 which is no file of a log."""
@@ -58,7 +66,6 @@ INSTANCE = (
     "container", "docker.name", "task_arn", "container_id", "container.id", "docker.container_id",
 )  # fmt: skip
 """Where a process runs by itself: its pod, the instance of its service (``train@1.service``), its container."""
-PID = ("pid", "process", "process.id", "process_id", "process.pid", "processid", "_pid", "proc")
 ERROR_TEXTS = (
     "exception", "exc_info", "exc_text", "traceback", "stack_trace", "stacktrace", "error.stack_trace", "error.stack",
     "err.stack", "exception.stacktrace", "exception.stack_trace", "exception.traceback", "thrown.extendedstacktrace",

@@ -1,12 +1,12 @@
 """Reads JSON that may be cut, or hold what JSON does not know, to flat fields."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from typing import Any
 
 import orjson
 
-from diagnoser.records.fields import CONTAINERS
+from diagnoser.records.fields import CONTAINERS, ERRORS, HOST, LEVEL, MESSAGE, OTHERS, PLACE, RANK, TIME, WEAK_MESSAGE
 
 LONGEST = 64 << 10
 """Characters of a record that are read."""
@@ -20,6 +20,8 @@ _ESCAPED = re.compile(r"\\(u[0-9a-fA-F]{4}|.)")
 _TYPES = frozenset({"stringValue", "intValue", "doubleValue", "boolValue"})
 """Names under which OpenTelemetry writes a value of that type."""
 _TAG = re.compile(r"[A-Za-z_][\w./-]{0,60}:(?=\S)")
+_PLAIN_MESSAGE = frozenset(MESSAGE) - WEAK_MESSAGE
+_STATED = frozenset({*LEVEL, *TIME, *HOST})
 _CONTROL = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f"}
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -43,7 +45,32 @@ def flat(read: Mapping[str, Any]) -> dict[str, Any]:
         fields.setdefault(name, value)
         if len(fields) >= _MOST:
             break
-    return fields
+    return _unwrapped(fields)
+
+
+def _unwrapped(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields without the name of the object that holds the record, where the outer one has no message: exports of
+    search engines wrap each record, whatever they call that."""
+    if not fields.keys().isdisjoint(_PLAIN_MESSAGE):
+        return fields
+    wrappers = _wrappers(fields, _PLAIN_MESSAGE) & _wrappers(fields, _STATED)
+    if len(wrappers) != 1:
+        return fields
+    wrapper = f"{wrappers.pop()}."
+    unwrapped: dict[str, Any] = {}
+    for name, value in fields.items():
+        unwrapped.setdefault(name.removeprefix(wrapper), value)
+    return unwrapped
+
+
+def _wrappers(fields: Mapping[str, Any], names: Set[str]) -> set[str]:
+    """The objects that hold a field of one of the names. The object of an error is none."""
+    wrappers = set[str]()
+    for field in fields:
+        wrapper, _, name = field.partition(".")
+        if name in names and wrapper not in ERRORS:
+            wrappers.add(wrapper)
+    return wrappers
 
 
 def _leaves(node: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Iterator[tuple[str, Any]]:
@@ -53,12 +80,20 @@ def _leaves(node: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Itera
         name = str(key).lower()
         value = _opened(value)
         if isinstance(value, Mapping):
-            inner.append((value, path if name in CONTAINERS else (*path, name)))
+            is_container = name in CONTAINERS or _is_place(name, value)
+            inner.append((value, path if is_container else (*path, name)))
         else:
             yield ".".join((*path, name)), value
     if depth < _DEPTH:
         for value, inner_path in inner:
             yield from _leaves(value, inner_path, depth + 1)
+
+
+def _is_place(name: str, value: Mapping[str, Any]) -> bool:
+    """Whether an object says as which rank the process runs and where, whatever a program calls it."""
+    if name in OTHERS or value.keys().isdisjoint(RANK):
+        return False
+    return len(value) > 1 and value.keys() <= PLACE
 
 
 def _opened(value: Any) -> Any:

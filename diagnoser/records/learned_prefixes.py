@@ -89,6 +89,13 @@ FORMS = (
         is_sure=True,
     ),
     _form(
+        "file",  # grep, where lines of several files are shown as one stream
+        r"(?P<value>(?:[\w.@=+-]{1,80}/){0,8}?[\w.@=+-]{1,80}?)(?:[/._-](?:std)?(?:out|err))?\.(?:log|out|err|txt):(?!\d{1,7}(?::|$))",
+        ("logs/rank_3.log:step 3", "logs/rank_3", "step 3"),
+        ("run/attempt_0/3/stderr.log:  File", "run/attempt_0/3", "  File"),
+        is_sure=True,
+    ),
+    _form(
         "brackets",
         rf"(?P<value>[\[(<{{][^\[\](){{}}<>\n]{{1,60}}[\])>}}])[:|]?{_END}",
         ("[node-a/2] step 3", "[node-a/2]", "step 3"),
@@ -265,7 +272,7 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted
     rank_within: rank that a known prefix at the beginning of a message names, -1 without one.
     """
     lines = [line for line in lines if line.strip()][:_MOST_LINES]
-    layers, has_streams = _layers(lines)
+    layers, has_streams = _layers(lines, rank_within)
     if not layers:
         return None
     prefix = _with_meaning(layers, lines, rank_within)
@@ -274,8 +281,9 @@ def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted
     return prefix if any(layer.form.is_sure for layer in layers) else None
 
 
-def _layers(lines: Sequence[str]) -> tuple[list[_Layer], bool]:
-    """The prefixes one behind the other, and whether one of them tells streams apart."""
+def _layers(lines: Sequence[str], rank_within: Callable[[str], int]) -> tuple[list[_Layer], bool]:
+    """The prefixes one behind the other, and whether one of them tells streams apart. A known prefix behind one that
+    was learned is no layer: only some lines of a process have it."""
     layers, rest, has_streams = list[_Layer](), lines, False
     while len(layers) < _LAYERS:
         layer = _layer_of(rest)
@@ -288,7 +296,8 @@ def _layers(lines: Sequence[str]) -> tuple[list[_Layer], bool]:
         layers.append(layer)
         if layer.form.is_head:
             break
-        rest = [parted[1] for parted in map(layer.split, rest) if parted]
+        bodies = [parted[1] for parted in map(layer.split, rest) if parted]
+        rest = [body for body in bodies if rank_within(body) < 0]
     return layers, has_streams
 
 
@@ -457,21 +466,42 @@ def _shape(body: str) -> str:
 def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPrefix:
     """The prefix with what its values mean: by the numbers in them, and by what their streams say of themselves."""
     names: dict[str, set[int]] = {}
+    noted: dict[str, set[int]] = {}
     hosts, sizes = set[str](), set[int]()
     for line in lines:
         parts, body = _names_of(layers, line)
         hosts.update(stream_names.hosts_of(body))
         sizes.update(mentions.world_sizes(body))
         if parts and len(parts) == len(layers):
-            names.setdefault(" ".join(parts), set()).update(_ranks_said(body, rank_within))
+            name = " ".join(parts)
+            names.setdefault(name, set()).update(_ranks_said(body, rank_within))
+            noted.setdefault(name, set()).update(mentions.noted_ranks(body))
     bare_names = {name.strip(_AROUND): name for name in names}
     tabled = rank_tables.named_ranks(lines, bare_names.keys())
     stated = {bare_names[name]: rank for name, rank in tabled.items()}
-    stated |= {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
+    stated |= _noted(noted) | {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
     rule = None
     if all(len(ranks) < 2 for ranks in names.values()):
         rule = _rank_rule(names.keys(), stated, hosts, sizes)
+    hosts |= stream_names.shared_hosts(stated | _numbered(names, rule))
     return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
+
+
+def _numbered(names: Iterable[str], rule: NumberRule | GridRule | None) -> dict[str, int]:
+    """Name -> rank, of the names with a rank by the rule."""
+    ranks = {name: rule.rank(name) for name in names} if rule else {}
+    return {name: rank for name, rank in ranks.items() if rank >= 0}
+
+
+def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
+    """Name -> the rank that its lines note in a field; empty unless each name has one of its own and they count ranks:
+    else the field tells of others."""
+    single = {name: min(noted) for name, noted in ranks.items() if len(noted) == 1}
+    if any(len(noted) > 1 for noted in ranks.values()):
+        return {}
+    if len(set(single.values())) < len(single):
+        return {}
+    return single if stream_names.count_ranks(single.values()) else {}
 
 
 def _rank_rule(

@@ -50,10 +50,16 @@ _HOST = re.compile(
     r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}(?:[_-][a-z]|[_-]?\d{1,6})"
     r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
 )
+_AT_HOST = re.compile(r"\w@([A-Za-z][\w.-]{1,80})(?=[])>}|:]{0,2}(?:\s|$))")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _DOMAIN = re.compile(
     r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)"
 )
+_ROLE = re.compile(
+    rf"(?i)(?:{_STREAM}|actor|critic|policy|reward|value|ref(?:erence)?|model|driver|head|master|chief|ps"
+    r"|generator|evaluator|eval|train|test|stdout|stderr)[\s_.:=#/-]{0,2}\d{0,6}"
+)
+"""What processes do, which several ranks have in common as well."""
 _PLACES = 4
 """Most numbers in a name that are looked at."""
 _LEAST_SHARE = 0.75
@@ -252,7 +258,38 @@ def host_in(name: str, hosts: Collection[str]) -> str:
     for part in _PARTS.finditer(name):
         if part[0] in hosts or _is_host(part[0]):
             return part[0]
-    return ""
+    at = _AT_HOST.search(name)
+    return at[1] if at else ""
+
+
+def shared_hosts(ranks: Mapping[str, int]) -> frozenset[str]:
+    """The parts of streams' names that are machines, whatever those are called: each stands in the names of equally
+    many ranks in a row. ranks: name -> rank."""
+    columns = zip(*(_parts_before_rank(name, rank) for name, rank in ranks.items()), strict=False)
+    for column in columns:
+        ranks_of: dict[str, list[int]] = {}
+        for part, rank in zip(column, ranks.values(), strict=True):
+            ranks_of.setdefault(part, []).append(rank)
+        if _are_machines(ranks_of):
+            return frozenset(ranks_of)
+    return frozenset()
+
+
+def _parts_before_rank(name: str, rank: int) -> list[str]:
+    return [part[0] for part in _PARTS.finditer(name) if _DIGITS.findall(part[0]) != [str(rank)]]
+
+
+def _are_machines(ranks_of: Mapping[str, list[int]]) -> bool:
+    """Whether equally many ranks in a row, and several, share each name, which is no role."""
+    width = len(next(iter(ranks_of.values())))
+    if len(ranks_of) < 2 or width < 2:
+        return False
+    for name, ranks in ranks_of.items():
+        if name.isdecimal() or is_none(name) or _ROLE.fullmatch(name):
+            return False
+        if sorted(ranks) != list(range(min(ranks), min(ranks) + width)):
+            return False
+    return True
 
 
 def _is_host(part: str) -> bool:

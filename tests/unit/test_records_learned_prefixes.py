@@ -71,6 +71,10 @@ def test_a_form_reads_its_examples(form: learned_prefixes.PrefixForm) -> None:
         (("run_b3\t", "run_b4\t"), -1, ""),
         (("svc-1  | ", "svc-2  | "), -1, ""),
         (("12:00:01 web.1 | ", "12:00:02 web.2 | "), -1, ""),
+        (("(r0@aurora) ", "(r1@aurora) ", "(r2@borealis) "), 1, "aurora"),
+        (("c3-a7/0 | ", "c3-a7/1 | ", "c3-b2/2 | ", "c3-b2/3 | "), 1, "c3-a7"),
+        (("actor/0 | ", "actor/1 | ", "critic/2 | ", "critic/3 | "), 1, ""),
+        (("logs/rank_0.log:", "logs/rank_1.log:"), 1, ""),
         (("2026-03-04 10:00:01 cn0042 rank=0 ", "2026-03-04 10:00:01 cn0042 rank=1 "), 1, "cn0042"),
     ],
 )
@@ -116,6 +120,23 @@ def test_a_stream_says_which_rank_it_is() -> None:
     heads = ("web.1 | ", "web.2 | ", "web.3 | ")
     log = [heads[0] + "initialized rank 0", heads[1] + "initialized rank 1", *speech(heads)]
     assert prefix_of(log, heads[2] + "step").rank == 2
+
+
+def test_a_field_of_all_lines_tells_the_rank_of_a_name() -> None:
+    """Each name notes a rank of its own behind the message, and they count from 0."""
+    heads = ("fit.2.k3f7@aurora | ", "fit.1.k380@aurora | ")
+    log = [f"{line}  lr=0.1 rank={int(line.startswith(heads[0]))}" for line in speech(heads)]
+    assert prefix_of(log, heads[0] + "KeyError: 'mask'").rank == 1
+
+
+def test_a_known_prefix_behind_a_learned_one_is_none_of_its_names() -> None:
+    """Only the traceback has the rank in front: its lines are of the process that printed the steps."""
+    heads = ("pod-a7 | ", "pod-b9 | ")
+    trace = [f"{heads[0]}[rank0]: {text}" for text in TRACEBACK]
+    log = [*speech(heads)[:8], *trace, *trace, *trace]
+    found = learned_prefixes.learn(log, lambda text: 0 if text.startswith("[rank0]") else -1)
+    assert found is not None
+    assert len(found.layers) == 1
 
 
 @pytest.mark.parametrize(
@@ -169,6 +190,8 @@ def test_tracebacks_of_interleaved_streams_are_joined() -> None:
         ("gpu-07:3", "gpu-07"),
         ("10.0.0.3", "10.0.0.3"),
         ("worker12.hpc.example.org", "worker12.hpc.example.org"),
+        ("r2@aurora", "aurora"),
+        ("train@1.service", ""),
         ("gpu3", ""),
         ("trainer_0", ""),
     ],

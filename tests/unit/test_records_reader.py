@@ -167,6 +167,18 @@ CASES = {
         (-1, "", -1),
         ("step 3",),
     ),
+    "an export that wraps the record": Case(
+        '{"_index":"logs","_source":{"host":{"name":"gpu-001"},"log":{"file":{"path":"/l/rank_2.log"}},"message":"boom"}}',
+        None,
+        (2, "gpu-001", -1),
+        ("boom",),
+    ),
+    "an object that says where the process runs": Case(
+        '{"lvl":"info","msg":"step 3","dist":{"rank":2,"world":4,"host":"gpu-001"},"peer":{"rank":7,"host":"gpu-9"}}',
+        Severity.INFO,
+        (2, "gpu-001", -1),
+        ("step 3 world=4 peer.rank=7 peer.host=gpu-9",),
+    ),
     "tags in a list": Case(
         '{"message": "step 3", "status": "warn", "tags": ["rank:2", "host:gpu-001", "env:prod"]}',
         None,
@@ -209,6 +221,7 @@ def test_a_record_has_its_time(name: str) -> None:
     [
         '{"loss": 2.5, "grad_norm": 1.0, "step": 7}',
         '{"text": "a sample of the data", "label": 1}',
+        '{"turn": {"message": "a sample of the data", "role": "user"}}',
         '                        {"a": 1}["labels"]',
         "step=10 loss=2.5",
         "{'loss': 2.5, 'epoch': 1.0}",

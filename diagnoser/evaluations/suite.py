@@ -254,24 +254,30 @@ def _faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
     yield from _repeated(("checkpoints",), file.checkpoints)
     yield from _repeated(("tasks",), [task.name for task in file.tasks])
     yield from _engine_faults(file)
+    yield from _server_faults(file)
+    for place, task in enumerate(file.tasks):
+        yield from _order_faults(file, place, task)
+        yield from _task_faults(file, place, task)
+
+
+def _server_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
     if file.server:
         yield from _command_faults(("server", "command"), file.server.command, _SERVER, {"port"})
     for name, model in file.models.items():
         if model.server:
             yield from _command_faults(("models", name, "server", "command"), model.server.command, _SERVER, {"port"})
-    for place, task in enumerate(file.tasks):
-        yield from _order_faults(file, place, task)
-        known, needed = file.placeholders, _needed(task.splits)
-        if task.model in file.models:
-            known, needed = _INFER | {"answers"} | _asked(file.models[task.model].server), needed | {"answers"}
-        if task.infer:
-            yield from _command_faults(("tasks", place, "infer"), task.infer, known, needed)
-        if task.score:
-            yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
-        if not task.inspect_task:
-            continue
-        if not file.engine.inspect_ai:
-            yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
+
+
+def _task_faults(file: _SuiteFile, place: int, task: _Task) -> Iterator[tuple[Place, str]]:
+    known, needed = file.placeholders, _needed(task.splits)
+    if task.model in file.models:
+        known, needed = _INFER | {"answers"} | _asked(file.models[task.model].server), needed | {"answers"}
+    if task.infer:
+        yield from _command_faults(("tasks", place, "infer"), task.infer, known, needed)
+    if task.score:
+        yield from _command_faults(("tasks", place, "score"), task.score, _SCORE, {"samples", "scores"})
+    if task.inspect_task and not file.engine.inspect_ai:
+        yield ("tasks", place, "inspect_task"), "is for the engine inspect_ai"
 
 
 def _order_faults(file: _SuiteFile, place: int, task: _Task) -> Iterator[tuple[Place, str]]:

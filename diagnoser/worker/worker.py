@@ -21,7 +21,7 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.localize.hang_detection import ExpectedSilence, stands_still_after
-from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, PlanReason, TransitionResult
+from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, PlanReason, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord, Timing
@@ -262,13 +262,18 @@ class Worker:
         claim = replace(claim, attempt=replace(claim.attempt, first_step=log.evidence.first_step))
         record, saved = await self._save(claim, diagnosis, started)
         self._start_llm_stage(claim, record, log, facts)
-        if self._evidence:
-            await self._evidence.failed(claim, diagnosis)
-            if saved.plan and (saved.plan.diagnosis, saved.plan.reason) == (record.id, PlanReason.ONE_LOOK):
-                await self._evidence.look_again(claim)
+        await self._ask_for_evidence(claim, record, saved.plan)
         await self._shadow.observe(record, log, facts)
         await self._context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
+
+    async def _ask_for_evidence(self, claim: Claim, record: DiagnosisRecord, plan: Plan | None) -> None:
+        """Ask for the dumps that a failure left, and for a second look at a hang whose plan waits for that."""
+        if self._evidence is None:
+            return
+        await self._evidence.failed(claim, record.diagnosis)
+        if plan and (plan.diagnosis, plan.reason) == (record.id, PlanReason.ONE_LOOK):
+            await self._evidence.look_again(claim)
 
     async def _put_off(self, claim: Claim, log: AttemptLog) -> bool:
         """Leave a run alone that may go on, until it is silent for longer than its rhythm explains. Whether it is not

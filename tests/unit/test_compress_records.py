@@ -73,18 +73,6 @@ def test_instances_of_a_service_are_ranks_where_they_count_them(units: tuple[str
     assert [line.rank for line in read(*lines).lines] == ranks
 
 
-def test_a_shell_is_known_behind_a_shipper_that_reads_one_file() -> None:
-    """The file is of one rank and the shipper of one machine; the shell inside names the machine that printed."""
-    texts = ["gpu-051: step 1", "gpu-052: step 1", "gpu-051: step 2", "gpu-052: [rank9]: boom"]
-    shipped = [json.dumps({"file": "/l/rank0.log", "host": "gpu-014", "message": text}) for text in texts]
-    assert [(line.rank, line.node) for line in read(*shipped).lines] == [
-        (-1, "gpu-051"),
-        (-1, "gpu-052"),
-        (-1, "gpu-051"),
-        (9, "gpu-052"),
-    ]
-
-
 _PODS = ("bert-0", "bert-1")
 _NODES = ("n-a1", "n-b7")
 

@@ -79,10 +79,14 @@ def decode(body: bytes) -> Alert:
         raise BadInput(f"a stored alert cannot be read: {error.errors()[0]['msg']}") from None
 
 
+ON_ITS_WAY = "~"
+"""Handle of a thread whose first alert somebody posts."""
+
+
 @dataclass(frozen=True, slots=True)
 class AlertThread:
     """What one receiver was told of one incident. handle: the channel's own note, such as where the first message
-    stands. told: time of the last alert. held_back: failures since then that were not told."""
+    stands, or ``ON_ITS_WAY``. told: time of the last alert. held_back: failures since then that were not told."""
 
     receiver: str
     incident: str

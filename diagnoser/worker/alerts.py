@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.incidents import IncidentRepository
 from diagnoser.model import OutboxMessage
-from diagnoser.model.alerts import Alert, AlertKind, AlertThread, decode
+from diagnoser.model.alerts import ON_ITS_WAY, Alert, AlertKind, AlertThread, decode
 from diagnoser.model.errors import Deferred, DeliveryError, Withheld
 from diagnoser.notifications.alert import of_place
 from diagnoser.notifications.routing import AlertRouting
@@ -50,12 +50,14 @@ class AlertSender:
         if alert.kind is AlertKind.RECOVERED:
             await self._check_running(channel, alert, now)
         thread = await self.store.thread(receiver, alert.incident)
-        if thread is None:
+        if thread is None or not _is_begun(thread, channel):
             _check_cause_first(alert, effect, now)
-        elif not channel.threaded:
-            await self._check_repeat(alert, thread, now)
-            alert = _with_held_back(alert, thread)
-        handle = await self._post(channel, alert, receiver, thread, now)
+            handle = await self._begin_thread(channel, alert, receiver, now)
+        else:
+            if not channel.threaded:
+                await self._check_repeat(alert, thread, now)
+                alert = _with_held_back(alert, thread)
+            handle = await channel.post(alert, thread, receiver.partition(":")[2])
         await self.store.save_thread(AlertThread(receiver, alert.incident, handle, now))
 
     async def _of_its_incident(self, alert: Alert) -> Alert:
@@ -64,14 +66,6 @@ class AlertSender:
         if incident is None:
             return alert
         return of_place(replace(alert, incident=incident.id), incident)
-
-    async def _post(
-        self, channel: AlertChannel, alert: Alert, receiver: str, thread: AlertThread | None, now: float
-    ) -> str:
-        """Post below the incident's first alert, where the channel has threads. Returns the handle of the thread."""
-        if channel.threaded and (thread is None or not thread.handle):
-            return await self._begin_thread(channel, alert, receiver, now)
-        return await channel.post(alert, thread, receiver.partition(":")[2])
 
     async def _begin_thread(self, channel: AlertChannel, alert: Alert, receiver: str, now: float) -> str:
         """Post the first alert of an incident, once, however many of them go out at the same moment. Raises Deferred
@@ -108,6 +102,13 @@ class AlertSender:
         if (alert.kind is AlertKind.FAILURE or alert.repeats) and now < thread.told + repeat:
             await self.store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
+
+
+def _is_begun(thread: AlertThread, channel: AlertChannel) -> bool:
+    """Whether its first alert was posted. A channel without threads has no note of it."""
+    if channel.threaded and not thread.handle:
+        return False
+    return thread.handle != ON_ITS_WAY
 
 
 def _check_cause_first(alert: Alert, effect: OutboxMessage, now: float) -> None:

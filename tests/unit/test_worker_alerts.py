@@ -131,20 +131,21 @@ async def test_a_claim_of_a_clock_that_runs_ahead_holds_nothing_back(desk: Desk)
     assert await desk.tell("a", receiver="chat") == ("sent", "")
 
 
-async def test_an_incident_has_one_first_alert(desk: Desk) -> None:
+@pytest.mark.parametrize("receiver", ["chat", "pager"])
+async def test_an_incident_has_one_first_alert(desk: Desk, receiver: str) -> None:
     """Whoever claims it posts it; another may when the post failed, or after a minute of silence."""
-    claim = desk.store.alerts.claim_head
-    assert await claim("chat", "incident-1", desk.now, HEAD_SECONDS)
+    claim, heard = desk.store.alerts.claim_head, {"chat": desk.chat, "pager": desk.pager}[receiver]
+    assert await claim(receiver, "incident-1", desk.now, HEAD_SECONDS)
     waits = ("pending", "the first alert of this incident is on its way")
-    assert await desk.tell("a", receiver="chat") == waits
-    assert desk.chat.alerts == []
+    assert await desk.tell("a", receiver=receiver) == waits
+    assert heard.alerts == []
     desk.now += HEAD_SECONDS + 1
     await desk.outbox.step()
-    assert len(desk.chat.alerts) == 1
-    assert not await claim("chat", "incident-1", desk.now + 999, HEAD_SECONDS)
-    desk.chat.error = DeliveryError("network: away", permanent=False)
-    assert (await desk.tell("b", replace(FAILURE, incident="incident-2"), receiver="chat"))[0] == "pending"
-    assert await claim("chat", "incident-2", desk.now, HEAD_SECONDS)
+    assert len(heard.alerts) == 1
+    assert not await claim(receiver, "incident-1", desk.now + 999, HEAD_SECONDS)
+    heard.error = DeliveryError("network: away", permanent=False)
+    assert (await desk.tell("b", replace(FAILURE, incident="incident-2"), receiver=receiver))[0] == "pending"
+    assert await claim(receiver, "incident-2", desk.now, HEAD_SECONDS)
 
 
 async def test_a_silenced_incident_tells_nobody(desk: Desk) -> None:

@@ -7,7 +7,7 @@ from sqlalchemy import and_, delete, exists, func, not_, select
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, put_rows
 from diagnoser.adapters.sql.tables import alert_silences, alert_threads, attempts, incident_attempts
-from diagnoser.model.alerts import AlertSilence, AlertThread
+from diagnoser.model.alerts import ON_ITS_WAY, AlertSilence, AlertThread
 
 
 class AlertRepository(Repository):
@@ -37,20 +37,20 @@ class AlertRepository(Repository):
     async def claim_head(self, receiver: str, incident: str, now: float, seconds: float) -> bool:
         """Whether the caller, and nobody else, may post the first alert of an incident. seconds: a claim that is so far
         from now has failed, or is of a clock that is wrong."""
-        row = AlertThread(receiver, incident, handle="", told=now)
+        row = AlertThread(receiver, incident, ON_ITS_WAY, told=now)
         new = self._db.insert(alert_threads).values(asdict(row))
         held = alert_threads.c
         claim = new.on_conflict_do_update(
             index_elements=["receiver", "incident"],
             set_={"told": now},
-            where=and_(held.handle == "", not_(held.told.between(now - seconds, now + seconds))),
+            where=and_(held.handle.in_(("", ON_ITS_WAY)), not_(held.told.between(now - seconds, now + seconds))),
         )
         return bool(await self._db.write(lambda connection: connection.execute(claim).rowcount))
 
     async def release_head(self, receiver: str, incident: str) -> None:
         """The first alert could not be posted: the next one may try at once."""
         row = alert_threads.c
-        mine = delete(alert_threads).where(row.receiver == receiver, row.incident == incident, row.handle == "")
+        mine = delete(alert_threads).where(row.receiver == receiver, row.incident == incident, row.handle == ON_ITS_WAY)
         await self._db.write(lambda connection: connection.execute(mine))
 
     async def silence(self, incident: str) -> AlertSilence | None:

@@ -19,6 +19,9 @@ from diagnoser.model.job_contract import JobContract
 
 FIRST_STEP = "first_step"
 """The kind of pause before and between the first steps: kernels are compiled, loaders start. Other kinds are stages."""
+LONGEST_DOUBT = 3600.0
+"""Seconds for which a run that printed what looks fatal may be silent, whatever its rhythm or contract says; and for
+which it may print without a step."""
 _PATIENCE = {
     Stage.LAUNCH.value: 1800.0,
     Stage.INIT.value: 900.0,
@@ -133,7 +136,7 @@ def stands_still_after(limit: ExpectedSilence | None) -> float:
     that died wait for it. limit: None where the log shows no stage."""
     if limit is None:
         return _CONFIRMED_FLOOR
-    return max(_CONFIRMED_FLOOR, limit.suspected) - limit.ahead
+    return min(max(_CONFIRMED_FLOOR, limit.suspected), LONGEST_DOUBT) - limit.ahead
 
 
 def agreed_silence(limit: ExpectedSilence | None, contract: JobContract) -> ExpectedSilence | None:

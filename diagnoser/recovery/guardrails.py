@@ -415,7 +415,7 @@ def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, now: fl
 def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:
     """Give the plan another key where the same plan came to nothing: an executor refused it because the job still ran,
     a diagnosis in between planned something else, or it waited for the second look that this one follows. The earlier
-    one stays in the history, and the webhook is told anew."""
+    one stays in the history, and the webhook gets this one too."""
     passed = {_R.STILL_RUNNING, _R.LATER_DIAGNOSIS}
     if plan.state is PlanState.SENT:
         passed.add(_R.ONE_LOOK)

@@ -20,7 +20,7 @@ from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
-from diagnoser.localize.hang_detection import ExpectedSilence, stands_still_after
+from diagnoser.localize.hang_detection import LONGEST_DOUBT, ExpectedSilence, stands_still_after
 from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, PlanReason, TransitionResult
 from diagnoser.model.errors import Conflict, Unavailable
 from diagnoser.model.taxonomy import Outcome
@@ -284,6 +284,10 @@ class Worker:
         limit = await self._analysis.patience(claim.job, log, await self._context.baseline(claim.job))
         now, last_line = self._clock(), claim.attempt.last_line
         stands_still, look = last_line + stands_still_after(limit), last_line + stands_still_after(None)
+        if claim.attempt.fatal is not None and (limit is None or not limit.known):
+            stands_still = min(
+                stands_still, claim.attempt.fatal + LONGEST_DOUBT
+            )  # a process that died may leave a talker
         if now >= stands_still:
             return False
         if now >= look:
@@ -458,7 +462,7 @@ def failure_visible_at(attempt: Attempt) -> float:
 
 def may_go_on(claim: Claim, diagnosis: Diagnosis) -> bool:
     """Tell whether only its log says that the run failed, while its scheduler shows it running: many runs catch an
-    error, and go on. What was said of an attempt before is kept up to date."""
+    error, and go on. An earlier verdict is kept up to date."""
     attempt = claim.attempt
     if not claim.runs or attempt.diagnosed:
         return False

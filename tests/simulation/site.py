@@ -263,7 +263,7 @@ class Site:
         await replica.start()
 
     async def train(self, cluster: str, name: str, end: str) -> None:
-        """Run a job whose first launch ends in one way, and whose next one is well. Who only is told relaunches it."""
+        """Run a job whose first launch ends in one way, and whose next one is well. Its owner relaunches a script."""
         scheduler, launch, is_clean = self.schedulers[cluster], 1, end == "clean"
         await self._run(scheduler, name, launch, end)
         while not is_clean:

@@ -609,6 +609,20 @@ async def test_any_run_may_go_on_for_a_minute(store: SqlStore, limit: ExpectedSi
     assert counts == [0, 1]
 
 
+async def test_a_run_that_only_talks_after_an_error_fails_within_an_hour(store: SqlStore) -> None:
+    """What is left of it prints each half minute, and no step: it would never be silent for long enough."""
+    bench = Bench(store)
+    await store.jobs.register(Job(KEY.job, nodes=("n1",), created=1.0, registered=True), 1)
+    await bench.lines(at=1000.0)
+    counts = []
+    for printed in (4500.0, 4605.0):
+        await bench.lines(at=printed, fatal=False)
+        bench.now = printed + 21.0
+        await bench.worker.step()
+        counts.append(len(await bench.found()))
+    assert counts == [0, 1]
+
+
 async def test_a_long_stay_in_a_stage_is_no_failure_either(store: SqlStore) -> None:
     """No line looks fatal, but one of a run that is silent for minutes would explain a failure."""
     bench = Bench(store, config=IDLE)

@@ -10,14 +10,11 @@ filled already is measured as it is.
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Table, func, select
@@ -44,7 +41,7 @@ from diagnoser.model.ids import id_of
 from diagnoser.model.taxonomy import Action, Category, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import new_incident
-from tests.contract import postgres
+from tools.bench.bench_database import bench_database
 from tools.bench.lists import START, execute_slowly, shape, spent_cpu
 
 FAILURES, OF_JOB, CHECKPOINTS, ROUNDS = 100_000, 5, 3, 5
@@ -159,16 +156,8 @@ async def run(url: str, failures: int) -> None:
 def main() -> None:
     failures = int(sys.argv[1]) if len(sys.argv) > 1 else FAILURES
     target = sys.argv[2] if len(sys.argv) > 2 else ""
-    with ExitStack() as stack:
-        if target == "postgresql":
-            programs = postgres.programs()
-            if programs is None:
-                raise SystemExit(postgres.MISSING)
-            target = f"{stack.enter_context(postgres.server(programs))}/postgres"
-        if not target:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            target = f"sqlite:///{Path(folder) / 'impact.db'}"
-        asyncio.run(run(target, failures))
+    with bench_database(target) as database:
+        asyncio.run(run(database, failures))
 
 
 if __name__ == "__main__":

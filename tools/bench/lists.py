@@ -11,10 +11,8 @@ import asyncio
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,7 +28,7 @@ from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.incidents import new_incident
-from tests.contract import postgres
+from tools.bench.bench_database import bench_database
 
 START = 1_700_000_000.0
 SECONDS = 3.0
@@ -315,16 +313,8 @@ def main() -> None:
     parser.add_argument("--only", default="", help="queries with this in their name")
     options = parser.parse_args()
     target: str = options.database
-    with ExitStack() as stack:
-        if target == "postgresql":
-            programs = postgres.programs()
-            if programs is None:
-                raise SystemExit(postgres.MISSING)
-            target = f"{stack.enter_context(postgres.server(programs))}/postgres"
-        if not target:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            target = f"sqlite:///{Path(folder) / 'lists.db'}"
-        asyncio.run(run(target, options.rows, options.lines, options.only))
+    with bench_database(target) as database:
+        asyncio.run(run(database, options.rows, options.lines, options.only))
 
 
 if __name__ == "__main__":

@@ -10,11 +10,9 @@ import argparse
 import asyncio
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from contextlib import AsyncExitStack, ExitStack
-from pathlib import Path
+from contextlib import AsyncExitStack
 
 import httpx
 from sqlalchemy import func, select
@@ -22,8 +20,8 @@ from sqlalchemy import func, select
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.sql.tables import diagnoses
 from diagnoser.web.server import create
-from tests.contract import postgres
 from tests.serving import services
+from tools.bench.bench_database import bench_database
 from tools.bench.lists import LINES, NODES, SECONDS, SHAPES, START, WORDS, execute_slowly, fill, shape, spent_cpu
 
 Address = Callable[[random.Random], str]
@@ -122,16 +120,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=60, help="how often each page is asked for")
     options = parser.parse_args()
     target: str = options.database
-    with ExitStack() as stack:
-        if target == "postgresql":
-            programs = postgres.programs()
-            if programs is None:
-                raise SystemExit(postgres.MISSING)
-            target = f"{stack.enter_context(postgres.server(programs))}/postgres"
-        if not target:
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            target = f"sqlite:///{Path(folder) / 'pages.db'}"
-        asyncio.run(run(target, options.rows, options.lines, options.only, options.rounds))
+    with bench_database(target) as database:
+        asyncio.run(run(database, options.rows, options.lines, options.only, options.rounds))
 
 
 if __name__ == "__main__":

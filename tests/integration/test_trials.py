@@ -111,6 +111,20 @@ async def test_a_shard_that_fails_again_and_again_fails_its_trial(store: SqlStor
     assert failed and {record.failures for record in failed} == {3}
 
 
+async def test_a_command_that_is_terminated_ends_its_batch(store: SqlStore, tmp_path: Path) -> None:
+    """Whether its whole job ends only the executor knows: the command has no result, and its batch is lost."""
+    terminates = 'if mkdir "$0" 2>&-; then kill -TERM $$; fi; exec "$@"'
+    given = suite(tmp_path, (3,))
+    first = ("sh", "-c", terminates, str(tmp_path / "terminated"), *given.tasks[0].infer)
+    await store.trials.add_run(trial_run(tmp_path, replace(given, tasks=(replace(given.tasks[0], infer=first),))))
+    progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
+    check(progress)
+    (lost,) = [batch for batch in progress.batches if batch.state is BatchState.LOST]
+    folder = tmp_path / "r1" / "batches" / lost.id
+    assert (folder / "0.log").exists()
+    assert [path.name for path in folder.iterdir() if path.name in ("0.json", "1.json", "ended")] == []
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -194,7 +194,7 @@ def main(place: str, folder: str = "", spent: str = "0") -> None:
         site = Site(Path(new))
         site.begin()
         site.install(as_in_the_image=place == "kubernetes")
-        if place == "kubernetes":  # hollow kubelets listen on all addresses, and an installation needs the network
+        if place == "kubernetes":  # the control plane's ports are fixed, and an installation needs the network
             words = [str(ISOLATED), sys.executable, "-m", "tools.first_hour", place, new, str(site.spent)]
             raise SystemExit(subprocess.run(words).returncode)
         measure(place, site)

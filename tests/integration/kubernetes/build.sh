@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Builds a Kubernetes control plane and hollow kubelets from Debian's source package, once, into a folder:
-#   build.sh FOLDER   -> FOLDER/bin/{kube-apiserver,kube-scheduler,kube-controller-manager,kubemark}
+# Builds a Kubernetes control plane from Debian's source package, once, into a folder:
+#   build.sh FOLDER   -> FOLDER/bin/{kube-apiserver,kube-scheduler,kube-controller-manager}
 # About 8 minutes and 4 GB while it builds, on 2 idle cores; 400 MB are kept. Needs Debian 12 and root, for the compiler and etcd.
 set -euo pipefail
 folder=$(realpath -m "$1")
-programs=(kube-apiserver kube-scheduler kube-controller-manager kubemark)
+programs=(kube-apiserver kube-scheduler kube-controller-manager)
 version=v1.20.2
 
 complete() { for name in "${programs[@]}"; do [ -x "$folder/bin/$name" ] || return 1; done; }

@@ -1,5 +1,5 @@
-"""A real Kubernetes control plane on this machine: etcd, API server, scheduler, controllers, and hollow kubelets, on
-which pods run without containers. Built by ``build.sh``; it lives in a network namespace of the tests' own."""
+"""A real Kubernetes control plane on this machine: etcd, API server, scheduler and controllers, built by
+``build.sh``. Its nodes are the tests' own (``kubelet.py``): their pods run nothing. It lives in a network namespace."""
 
 import base64
 import json
@@ -19,12 +19,12 @@ import httpx
 import yaml
 
 from tests.e2e.service import until
+from tests.integration.kubernetes.kubelet import Kubelet
 
 CACHE = Path(os.environ.get("KUBERNETES_FOLDER", Path.home() / ".cache" / "diagnoser-test-kubernetes"))
-PROGRAMS = ("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubemark")
+PROGRAMS = ("kube-apiserver", "kube-scheduler", "kube-controller-manager")
 NODES = ("gpu-01", "gpu-02", "gpu-03")
-GPUS = "8"
-API, ETCD, PEERS, SCHEDULER, CONTROLLERS, KUBELETS = 16443, 12379, 12380, 16459, 16457, 10260
+API, ETCD, PEERS, SCHEDULER, CONTROLLERS = 16443, 12379, 12380, 16459, 16457
 GATES = "--feature-gates=TTLAfterFinished=true"
 """What newer servers do anyway."""
 SANS = "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth\nkeyUsage=digitalSignature\n"
@@ -37,17 +37,18 @@ def missing() -> str:
     if absent or not shutil.which("etcd"):
         return f"no {', '.join(absent) or 'etcd'}: `make test-kubernetes` builds and installs what is missing"
     if {name for _, name in socket.if_nameindex()} != {"lo"}:
-        return "hollow kubelets listen on all addresses: `make test-kubernetes` keeps them in a network namespace"
+        return "its ports are fixed: `make test-kubernetes` gives it a network namespace"
     return ""
 
 
 @dataclass
 class Cluster:
-    """folder: all its files. token: of the administrator. daemons: by name."""
+    """folder: all its files. token: of the administrator. daemons, kubelets: by name."""
 
     folder: Path
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     daemons: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    kubelets: dict[str, Kubelet] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -100,17 +101,16 @@ class Cluster:
                      "--bind-address=127.0.0.1", f"--secure-port={CONTROLLERS}", "--port=0",
                      f"--service-account-private-key-file={private}", f"--root-ca-file={self.folder / 'ca.crt'}",
                      "--node-monitor-grace-period=20s", "--pod-eviction-timeout=10s", GATES)  # fmt: skip
-        for number, name in enumerate(NODES, 1):
-            self.start_node(name, number)
-        until(self._nodes_ready, "the nodes are ready")
         for name in NODES:
-            gpus = {"capacity": {"nvidia.com/gpu": GPUS}, "allocatable": {"nvidia.com/gpu": GPUS}}
-            assert self.ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": gpus}).status_code == 200
+            self.start_node(name)
+        until(self._nodes_ready, "the nodes are ready")
 
-    def start_node(self, name: str, number: int) -> None:
-        self._daemon("kubemark", "--morph=kubelet", f"--name={name}", f"--kubeconfig={self.folder / 'kubeconfig'}",
-                     f"--kubelet-port={KUBELETS + number}", f"--kubelet-read-only-port={KUBELETS + 10 + number}",
-                     known_as=name)  # fmt: skip
+    def start_node(self, name: str) -> None:
+        self.kubelets[name] = Kubelet(self, name)
+        self.kubelets[name].start()
+
+    def end_node(self, name: str) -> None:
+        self.kubelets.pop(name).stop()
 
     def end(self, name: str) -> None:
         daemon = self.daemons.pop(name)
@@ -118,6 +118,8 @@ class Cluster:
         daemon.wait(timeout=120)
 
     def stop(self) -> None:
+        for name in list(self.kubelets):
+            self.end_node(name)
         for name in reversed(list(self.daemons)):
             self.end(name)
 
@@ -155,12 +157,11 @@ class Cluster:
                      "--service-account-issuer=https://localhost",
                      "--disable-admission-plugins=ServiceAccount", GATES)  # fmt: skip
 
-    def _daemon(self, program: str, *options: str, known_as: str = "") -> None:
-        name = known_as or program
+    def _daemon(self, program: str, *options: str) -> None:
         path = shutil.which("etcd") if program == "etcd" else str(CACHE / "bin" / program)
         assert path is not None
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self.daemons[name] = subprocess.Popen((path, *options), cwd=self.folder, stdout=log, stderr=log)
+        with (self.folder / f"{program}.log").open("ab") as log:
+            self.daemons[program] = subprocess.Popen((path, *options), cwd=self.folder, stdout=log, stderr=log)
 
     def _answers(self) -> bool:
         assert self.daemons["kube-apiserver"].poll() is None, (self.folder / "kube-apiserver.log").read_text()[-3000:]
@@ -170,10 +171,6 @@ class Cluster:
             return False
 
     def _nodes_ready(self) -> bool:
-        """A hollow kubelet now and then dies while it starts: then it is started again."""
-        for number, name in enumerate(NODES, 1):
-            if self.daemons[name].poll() is not None:
-                self.start_node(name, number)
         items = self.get("/api/v1/nodes")["items"]
         conditions = [one for item in items for one in item["status"].get("conditions", ())]
         ready = [one for one in conditions if one["type"] == "Ready" and one["status"] == "True"]

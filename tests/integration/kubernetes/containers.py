@@ -1,4 +1,4 @@
-"""The containers of evaluation batches as processes of this machine: hollow kubelets, and the double's, run nothing.
+"""The containers of evaluation batches as processes of this machine: the tests' nodes, and the double's, run nothing.
 
 A double for what the real thing cannot show here. Nothing is mounted, isolated or limited: a pod sees the files of this
 machine, as this user, whatever its manifest says of them.

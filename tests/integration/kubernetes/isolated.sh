@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs a command in a network namespace that has only loopback, for hollow kubelets listen on all addresses; and in one
+# Runs a command in a network namespace that has only loopback, for the control plane's ports are fixed; and in one
 # of processes, so that nothing outlives it: isolated.sh COMMAND [WORD...]
 set -euo pipefail
 rights=()

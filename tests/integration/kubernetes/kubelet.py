@@ -1,7 +1,7 @@
-"""A kubelet that runs pods as processes of this machine, and serves their logs and ``exec`` to the real API server.
+"""Kubelets for a real control plane: one whose pods run nothing, and one that runs them as processes of this machine.
 
-For what hollow kubelets cannot show: lines that a pod prints, and programs that are run beside it. Each pod has a
-namespace of processes, as in a container; it has no image, and sees the files of this machine. Needs root.
+Kubernetes' own hollow kubelet is not used: it takes a pod whose end a test writes down for one that runs, ends it, and
+writes over it that it ended well, now and then before the controllers have looked.
 """
 
 import asyncio
@@ -10,11 +10,12 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import uvicorn
@@ -25,7 +26,9 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tests.e2e.service import until
-from tests.integration.kubernetes.cluster import Cluster
+
+if TYPE_CHECKING:
+    from tests.integration.kubernetes.cluster import Cluster
 
 Object = dict[str, Any]
 LABEL = "runs-processes"
@@ -44,7 +47,6 @@ def stamp() -> str:
 class RunningPod:
     """lines: what it has printed so far, each with the time at which it did."""
 
-    pod: Object
     process: subprocess.Popen[bytes]
     started: str = field(default_factory=stamp)
     lines: list[bytes] = field(default_factory=list)
@@ -73,47 +75,66 @@ class RunningPod:
                 self.lines.append(datetime.now(UTC).isoformat().replace("+00:00", "Z").encode() + b" " + line)
 
 
-class ProcessKubelet:
-    """A node of a cluster. Use as a context: no process outlives it."""
+class Kubelet:
+    """A node whose pods run nothing: each is running until somebody writes down its end, or deletes it. What others
+    have written of a pod that has ended stays."""
 
-    def __init__(self, cluster: Cluster, name: str, port: int, namespace: str, path: str) -> None:
-        """path: in which the pods find their programs."""
-        self._cluster, self._name, self._port = cluster, name, port
-        self._pods = f"/api/v1/namespaces/{namespace}/pods"
-        self._path = path
-        self._running: dict[str, RunningPod] = {}
+    def __init__(self, cluster: "Cluster", name: str, port: int = 0, labels: Mapping[str, str] | None = None) -> None:
+        """port: at which it serves the API server, 0 where it does not."""
+        self._cluster, self.name, self._port = cluster, name, port
+        self._labels = {"kubernetes.io/hostname": name, **(labels or {})}
+        self._client = cluster.client()
         self._over = threading.Event()
-        self._server = uvicorn.Server(self._served())
-        self._threads = [threading.Thread(target=work, daemon=True) for work in (self._server.run, self._run)]
+        self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> "ProcessKubelet":
-        labels = {"kubernetes.io/hostname": self._name, LABEL: "true"}
-        answer = self._cluster.ask("POST", "/api/v1/nodes", {"metadata": {"name": self._name, "labels": labels}})
-        assert answer.status_code == 201, answer.text
-        for thread in self._threads:
-            thread.start()
-        until(lambda: self._server.started, "the kubelet listens")
-        return self
+    def start(self) -> None:
+        """Register the node, or take over what is left of it, with its pods."""
+        answer = self._ask("POST", "/api/v1/nodes", {"metadata": {"name": self.name, "labels": self._labels}})
+        assert answer.status_code in (201, 409), answer.text
+        self._thread.start()
 
-    def __exit__(self, *exception: object) -> None:
+    def stop(self) -> None:
+        """As a node that dies does: nobody writes down what becomes of its pods."""
         self._over.set()
-        self._server.should_exit = True
-        for running in self._running.values():
-            running.end()
-        for thread in self._threads:
-            thread.join(timeout=30)
-        self._cluster.ask("DELETE", f"/api/v1/nodes/{self._name}")
+        self._thread.join()
+        self._client.close()
+
+    def begin(self, pod: Object) -> str:
+        """Start a pod. Returns when."""
+        return stamp()
+
+    def code(self, pod: Object) -> int | None:
+        """Get the exit code of a pod, None while it runs."""
+        return None
+
+    def end(self, pod: Object) -> None:
+        """End what may still run of a pod."""
+
+    def report(self, pod: Object, started: str, code: int | None) -> None:
+        """Write down the state of a pod. code: of its end; None while it runs."""
+        state: Object = {"running": {"startedAt": started}}
+        phase = "Running"
+        if code is not None:
+            reason = "Error" if code else "Completed"
+            over = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": stamp()}
+            state, phase = {"terminated": over}, "Failed" if code else "Succeeded"
+        name = pod["spec"]["containers"][0]["name"]
+        shown = {"name": name, "image": "", "imageID": "", "ready": code is None, "restartCount": 0, "state": state}
+        status = {"phase": phase, "startTime": started, "podIP": "127.0.0.1", "containerStatuses": [shown]}
+        self._ask("PATCH", f"{_path(pod)}/status", {"status": status})
+
+    def _ask(self, method: str, path: str, body: Any) -> httpx.Response:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        return self._client.request(method, path, json=body, headers={"content-type": kind})
 
     def _run(self) -> None:
         beat = 0.0
         while not self._over.wait(LOOK_SECONDS):
-            try:
+            with suppress(httpx.TransportError):  # the API server may be away
                 if time.monotonic() >= beat + HEARTBEAT_SECONDS:
                     beat = time.monotonic()
                     self._beat()
                 self._look()
-            except httpx.TransportError:
-                continue  # the API server may be away
 
     def _beat(self) -> None:
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": ""}
@@ -125,22 +146,57 @@ class ProcessKubelet:
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": self._port}},
         }
-        self._cluster.ask("PATCH", f"/api/v1/nodes/{self._name}/status", {"status": status})
+        self._ask("PATCH", f"/api/v1/nodes/{self.name}/status", {"status": status})
 
     def _look(self) -> None:
-        pods = self._cluster.get(self._pods, fieldSelector=f"spec.nodeName={self._name}")["items"]
-        for pod in pods:
-            name, running = pod["metadata"]["name"], self._running.get(pod["metadata"]["name"])
+        answer = self._client.get("/api/v1/pods", params={"fieldSelector": f"spec.nodeName={self.name}"})
+        if not answer.is_success:
+            return  # the API server is not ready yet
+        for pod in answer.json()["items"]:
             if pod["metadata"].get("deletionTimestamp"):
-                if running:
-                    running.end()
-                self._cluster.ask("DELETE", f"{self._pods}/{name}", {"gracePeriodSeconds": 0})
-            elif running is None:
-                self._start(pod)
-            elif running.process.poll() is not None and pod["status"]["phase"] == "Running":
-                self._report(running, running.process.returncode)
+                self.end(pod)
+                self._ask("DELETE", _path(pod), {"gracePeriodSeconds": 0})
+            elif pod["status"]["phase"] == "Pending":
+                self.report(pod, self.begin(pod), None)
+            elif pod["status"]["phase"] != "Running":
+                self.end(pod)
+            elif (code := self.code(pod)) is not None:
+                self.report(pod, pod["status"]["startTime"], code)
 
-    def _start(self, pod: Object) -> None:
+
+def _path(pod: Object) -> str:
+    return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
+
+
+class ProcessKubelet(Kubelet):
+    """Each pod has a namespace of processes, as in a container; it has no image, and sees the files of this machine.
+    Serves logs and ``exec`` to the API server. Needs root. Use as a context: no process outlives it."""
+
+    def __init__(self, cluster: "Cluster", name: str, port: int, path: str) -> None:
+        """path: in which the pods find their programs."""
+        super().__init__(cluster, name, port, {LABEL: "true"})
+        self._path = path
+        self._running: dict[str, RunningPod] = {}
+        self._server = uvicorn.Server(self._served())
+        self._serving = threading.Thread(target=self._server.run, daemon=True)
+
+    def __enter__(self) -> "ProcessKubelet":
+        self._serving.start()
+        until(lambda: self._server.started, "the kubelet listens")
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()
+        self._server.should_exit = True
+        for running in self._running.values():
+            running.end()
+        self._serving.join(timeout=30)
+        self._cluster.ask("DELETE", f"/api/v1/nodes/{self.name}")
+
+    def begin(self, pod: Object) -> str:
+        if known := self._running.get(pod["metadata"]["name"]):
+            return known.started  # the API server did not hear of it
         container = pod["spec"]["containers"][0]
         variables = {entry["name"]: entry["value"] for entry in container.get("env", ())}
         process = subprocess.Popen(
@@ -151,21 +207,15 @@ class ProcessKubelet:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        running = self._running[pod["metadata"]["name"]] = RunningPod(pod, process)
-        self._report(running, None)
+        running = self._running[pod["metadata"]["name"]] = RunningPod(process)
+        return running.started
 
-    def _report(self, running: RunningPod, code: int | None) -> None:
-        """code: of its end; None while it runs."""
-        state: Object = {"running": {"startedAt": running.started}}
-        phase = "Running"
-        if code is not None:
-            reason = "Error" if code else "Completed"
-            over = {"exitCode": code, "reason": reason, "startedAt": running.started, "finishedAt": stamp()}
-            state, phase = {"terminated": over}, "Failed" if code else "Succeeded"
-        name = running.pod["spec"]["containers"][0]["name"]
-        shown = {"name": name, "image": "", "imageID": "", "ready": code is None, "restartCount": 0, "state": state}
-        status = {"phase": phase, "startTime": running.started, "containerStatuses": [shown]}
-        self._cluster.ask("PATCH", f"{self._pods}/{running.pod['metadata']['name']}/status", {"status": status})
+    def code(self, pod: Object) -> int | None:
+        return self._running[pod["metadata"]["name"]].process.poll()
+
+    def end(self, pod: Object) -> None:
+        if running := self._running.get(pod["metadata"]["name"]):
+            running.end()
 
     def _served(self) -> uvicorn.Config:
         """What the API server asks of a kubelet, by TLS: it does not ask who answers."""

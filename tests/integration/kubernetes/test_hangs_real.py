@@ -76,7 +76,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         for item in yaml.safe_load_all((MANIFESTS / "components/evidence/evidence.yaml").read_text()):
             assert found.ask("POST", path_of(item), item).status_code == 201
         for name, port in zip(WORKERS, free_ports(len(WORKERS)), strict=True):
-            stack.enter_context(ProcessKubelet(found, name, port, SPACE, path))
+            stack.enter_context(ProcessKubelet(found, name, port, path))
         yield found
 
 

@@ -1,5 +1,6 @@
-"""The agent on a real control plane with hollow nodes, with no more rights than the manifests give it."""
+"""The agent on a real control plane, with no more rights than the manifests give it."""
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -82,7 +83,7 @@ def agent_token(cluster: Cluster) -> str:
 def site(
     cluster: Cluster, token: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[tuple[httpx.Client, Agent]]:
-    """A service that acts, and the agent as its service account, with the options that a test names. Hollow nodes have
+    """A service that acts, and the agent as its service account, with the options that a test names. These nodes have
     no logs: tests send the lines."""
     options = getattr(request, "param", ())
     (tmp_path / "service").mkdir()
@@ -99,7 +100,7 @@ def site(
 
 
 def job(name: str, *, prefers: str = "", **spec: Any) -> dict[str, Any]:
-    """Its pods run on nodes of their own, and leave room: a hollow kubelet gives GPUs back late.
+    """Its pods run on nodes of their own, and leave room: those of the job before give their GPUs back late.
 
     prefers: a node that its pods go to as long as they may.
     """
@@ -150,7 +151,7 @@ def _running(cluster: Cluster, name: str, count: int) -> list[dict[str, Any]]:
 
 
 def fail(cluster: Cluster, pod: dict[str, Any]) -> None:
-    """What the kubelet writes when the program has ended: a hollow one has no programs."""
+    """What the kubelet writes when the program has ended: these pods have no programs."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     over = {"exitCode": 1, "reason": "Error", "startedAt": pod["status"]["startTime"], "finishedAt": now}
     shown = {"name": "main", "image": "trainer:1", "imageID": "", "ready": False, "restartCount": 0}
@@ -273,7 +274,8 @@ def test_the_check_runs_in_a_namespace_of_its_own(cluster: Cluster, site: tuple[
     try:
         checking = until(running, "the pods of the check run")
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{client.get('/api/v1/plans').text}\n{agent.log()[-4000:]}") from None
+        shown = json.dumps(cluster.get(path)["items"])
+        raise AssertionError(f"{error}\n{client.get('/api/v1/plans').text}\n{shown}\n{agent.log()[-4000:]}") from None
     assert {pod["spec"]["nodeName"] for pod in checking} == set(NODES)
     assert {pod["spec"]["containers"][0]["image"] for pod in checking} == {"registry.example/check:1"}
     assert {pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] for pod in checking} == {"2"}
@@ -295,7 +297,7 @@ def test_a_node_that_dies_is_told(cluster: Cluster, site: tuple[httpx.Client, Ag
     client, agent = site
     known, pods = launched(cluster, client, job("solo", parallelism=1, completions=1, backoffLimit=0))
     bad = pods[0]["spec"]["nodeName"]
-    cluster.end(bad)
+    cluster.end_node(bad)
     until(lambda: [one for one in client.get("/api/v1/nodes").json() if one["node"] == bad], "the node is told")
     path = f"/api/v1/namespaces/{SPACE}/pods/{pods[0]['metadata']['name']}"
     cluster.ask("DELETE", path, {"gracePeriodSeconds": 30})  # what the cluster itself does after its toleration
@@ -307,7 +309,7 @@ def test_a_node_that_dies_is_told(cluster: Cluster, site: tuple[httpx.Client, Ag
     [end] = until(ends, "the end is told")
     assert (end["kind"], end["reason"], end["node"]) == ("exit", "NODE_FAIL", bad)
     assert "node_event_refused" not in agent.log()
-    cluster.start_node(bad, NODES.index(bad) + 1)
+    cluster.start_node(bad)
     cluster.ask("DELETE", f"/apis/batch/v1/namespaces/{SPACE}/jobs/solo", {"propagationPolicy": "Background"})
 
 

@@ -1,5 +1,5 @@
-"""Evaluation runs on a real control plane, with no more rights than the manifests give. Its kubelets are hollow: what
-pods run, ``containers.py`` runs as processes of this machine."""
+"""Evaluation runs on a real control plane, with no more rights than the manifests give. What pods run,
+``containers.py`` runs as processes of this machine."""
 
 import asyncio
 import json
@@ -74,7 +74,7 @@ def token(cluster: Cluster) -> str:
 
 @pytest.fixture
 def claim(cluster: Cluster, tmp_path: Path) -> str:
-    """Of the test's folder. Hollow kubelets cannot see that a hostPath is a folder, as pods ask of one."""
+    """Of the test's folder. As a claim: of a path of the nodes pods ask that it is a folder."""
     name = f"shared-{secrets.token_hex(4)}"
     spec = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
     volume = {**spec, "capacity": {"storage": "1Gi"}, "hostPath": {"path": str(tmp_path)}}
@@ -187,7 +187,7 @@ async def test_a_dead_node_is_taken_over(
     def kill(progress: RunProgress) -> None:
         ran = [batch for batch in progress.batches if batch.node == NODES[1] and batch.state is BatchState.RUNNING]
         if not dead and any(_runs(tmp_path, batch.id) for batch in ran):
-            cluster.end(NODES[1])
+            cluster.end_node(NODES[1])
             containers.kill_node(NODES[1])
             dead.append(NODES[1])
 
@@ -208,11 +208,14 @@ def _runs(folder: Path, batch: str) -> bool:
 
 
 def _restored(cluster: Cluster) -> None:
-    cluster.start_node(NODES[1], 2)
+    cluster.start_node(NODES[1])
     until(lambda: _ready(cluster.node(NODES[1])), "the node is back")
 
 
 def _ready(node: Object) -> bool:
+    """Tell whether pods may be placed on it: its taints go some time after it is ready."""
+    if node["spec"].get("taints"):
+        return False
     return any(one["type"] == "Ready" and one["status"] == "True" for one in node["status"]["conditions"])
 
 

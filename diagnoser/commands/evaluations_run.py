@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 LOCAL, SLURM, KUBERNETES = "local", "slurm", "kubernetes"
-_PAUSES = {LOCAL: 0.2, SLURM: 5.0, KUBERNETES: 5.0}
+_PAUSES = {LOCAL: 0.2, SLURM: 2.0, KUBERNETES: 5.0}
 """Seconds between two looks at what runs."""
 FOLLOW_PAUSE = 30.0
 """Seconds between two looks for new checkpoints."""

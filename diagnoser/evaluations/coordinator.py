@@ -268,7 +268,8 @@ class Coordinator:
     def _outcomes(
         self, progress: RunProgress, batch: BatchRecord, state: BatchState, status: OrderStatus
     ) -> tuple[list[ShardRecord], dict[str, Runtime]]:
-        """Find the shards of a batch that have changed, and how long those took that were inferred."""
+        """Find the shards of a batch that have changed, and how long those took that were inferred. A command that
+        failed counts once its batch is over, and not at all where the batch was preempted."""
         results = _by_output(status)
         changes: list[ShardRecord] = []
         runtimes: dict[str, Runtime] = {}
@@ -280,7 +281,9 @@ class Coordinator:
             elif result.code == 0:
                 changes.append(_inferred(record, result))
                 runtimes |= _runtime(progress, changes[-1])
-            else:
+            elif state is BatchState.CANCELLED:
+                without_result.append(record)  # it may have ended a moment before its batch did, by the same signal
+            elif state is not BatchState.RUNNING:
                 changes.append(self._failed(record, f"exit code {result.code}\n{result.tail}"))
         if state is not BatchState.RUNNING:
             changes += self._not_inferred(without_result, batch, state, status)

@@ -31,10 +31,6 @@ URL, PORT = "DIAGNOSER_TRIAL_URL", "DIAGNOSER_TRIAL_PORT"
 KEY = "DIAGNOSER_TRIAL_KEY"
 """Name of the variable with a secret of the batch, which its server and its commands have, and nobody else."""
 
-_EXIT_TERMINATED = 128 + signal.SIGTERM
-_TERMINATED = (-signal.SIGTERM, _EXIT_TERMINATED)
-"""Exit codes of a command that was terminated, the second one by the word of a shell."""
-
 
 def main() -> None:
     parser = argparse.ArgumentParser()
@@ -42,7 +38,7 @@ def main() -> None:
     parser.add_argument("--lock", type=int, default=-1)
     parser.add_argument("--owner", default="")
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(_EXIT_TERMINATED))
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     if not _is_first(given.folder, given.owner):
         return
     order = json.loads((given.folder / "order.json").read_text())
@@ -182,9 +178,6 @@ class _Batch:
             except OSError as error:
                 log.write(f"{words[0]}: {error.strerror}\n".encode())
                 return 127, 0.0
-        if done.returncode in _TERMINATED:
-            # Most often the whole job ends, and this process hears of it later. Only its scheduler knows: no result.
-            sys.exit(_EXIT_TERMINATED)
         if not mark.exists():
             return done.returncode, 0.0
         return done.returncode, max(0.0, mark.stat().st_mtime - begun)

@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from diagnoser.evaluations.coordinator import CoordinatorSettings
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState, ShardState, TrialState
-from diagnoser.ports import Order, OrderState
+from diagnoser.ports import Order, OrderState, OrderStatus
 from tests import trial_runs
 from tests.databases import sqlite_store
 from tests.trial_runs import FAST, NODES, carry_out, check, completions, coordinator, copies, suite, trial_run
@@ -111,18 +111,33 @@ async def test_a_shard_that_fails_again_and_again_fails_its_trial(store: SqlStor
     assert failed and {record.failures for record in failed} == {3}
 
 
-async def test_a_command_that_is_terminated_ends_its_batch(store: SqlStore, tmp_path: Path) -> None:
-    """Whether its whole job ends only the executor knows: the command has no result, and its batch is lost."""
-    terminates = 'if mkdir "$0" 2>&-; then kill -TERM $$; fi; exec "$@"'
-    given = suite(tmp_path, (3,))
-    first = ("sh", "-c", terminates, str(tmp_path / "terminated"), *given.tasks[0].infer)
-    await store.trials.add_run(trial_run(tmp_path, replace(given, tasks=(replace(given.tasks[0], infer=first),))))
-    progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
+class PreemptingNode(LocalExecutor):
+    """Says of the first batch in which a command failed that its scheduler preempted it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(NODES, copies(folder))
+        self.preempted: list[str] = []
+
+    async def poll(self, orders: Sequence[Order]) -> list[OrderStatus]:
+        statuses = await super().poll(orders)
+        for place, (order, status) in enumerate(zip(orders, statuses, strict=True)):
+            if status.state is OrderState.ENDED and not self.preempted and any(one.code for one in status.results):
+                self.preempted.append(order.batch)
+                statuses[place] = OrderStatus(OrderState.PREEMPTED, status.results)
+        return statuses
+
+
+async def test_a_command_that_failed_in_a_preempted_batch_counts_as_no_failure(store: SqlStore, tmp_path: Path) -> None:
+    """The processes of a job end one after the other: its command may have died before its runner did."""
+    given = suite(tmp_path, (12,))
+    fails_once = ("sh", "-c", 'if mkdir "$0" 2>&-; then exit 1; fi; exec "$@"', str(tmp_path / "failed"))
+    tasks = tuple(replace(task, infer=(*fails_once, *task.infer)) for task in given.tasks)
+    await store.trials.add_run(trial_run(tmp_path, replace(given, tasks=tasks)))
+    executor = PreemptingNode(tmp_path)
+    progress = await carry_out(coordinator(store, executor), "r1")
     check(progress)
-    (lost,) = [batch for batch in progress.batches if batch.state is BatchState.LOST]
-    folder = tmp_path / "r1" / "batches" / lost.id
-    assert (folder / "0.log").exists()
-    assert [path.name for path in folder.iterdir() if path.name in ("0.json", "1.json", "ended")] == []
+    assert len(executor.preempted) == 1
+    assert {record.failures for record in progress.shards} == {0}
 
 
 @pytest.mark.parametrize(

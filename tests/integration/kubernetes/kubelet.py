@@ -198,7 +198,9 @@ class ProcessKubelet(Kubelet):
         if known := self._running.get(pod["metadata"]["name"]):
             return known.started  # the API server did not hear of it
         container = pod["spec"]["containers"][0]
-        variables = {entry["name"]: entry["value"] for entry in container.get("env", ())}
+        if "command" not in container:
+            return stamp()  # its program is in its image, such as the service of the manifests
+        variables = {entry["name"]: entry.get("value", "") for entry in container.get("env", ())}
         process = subprocess.Popen(
             (*APART, *container["command"]),
             env={"PATH": self._path, **variables},
@@ -211,7 +213,8 @@ class ProcessKubelet(Kubelet):
         return running.started
 
     def code(self, pod: Object) -> int | None:
-        return self._running[pod["metadata"]["name"]].process.poll()
+        running = self._running.get(pod["metadata"]["name"])
+        return running.process.poll() if running else None
 
     def end(self, pod: Object) -> None:
         if running := self._running.get(pod["metadata"]["name"]):

@@ -5,7 +5,7 @@ STAMP  := .venv/.installed
 LLM_FOLDER ?= $(HOME)/.cache/diagnoser-test-llm
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch engines shippers tools hangs test-slurm test-kubernetes test-llm test-image release sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
+.PHONY: help setup demo demo-hang demo-llm demo-slurm demo-trials run test tests torch engines opencompass shippers tools hangs test-slurm test-kubernetes test-llm test-image release sbom audit system lint types bench bench-ingest chaos soak fuzz fuzz-api faults house score docs lock clean
 
 help:  ## show this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,6 +51,9 @@ shippers: $(STAMP)  ## a real OpenTelemetry Collector and clients of the protoco
 
 engines: $(STAMP)  ## lm_eval, inspect_ai and a small model apart from .venv (1.6 GB once, in ENGINES_FOLDER, SMOLLM_FOLDER), for tests and demo-trials
 	@$(BIN)/python -m tests.environments engines smollm
+
+opencompass: $(STAMP)  ## OpenCompass apart from .venv (2.1 GB once, in OPENCOMPASS_FOLDER), for tests
+	@$(BIN)/python -m tests.environments opencompass
 
 tools: $(STAMP)  ## an S3 server, a Kafka broker, an identity provider, MCP's SDK, checks of APIs and manifests, each in an environment of its own (in TOOLS_FOLDER)
 	@$(BIN)/python -m tests.environments moto oidc schemathesis tansu mcp manifests workflows

@@ -73,6 +73,11 @@ ENGINES = Environment(
     _PINS / "engines.txt",
     "engines",
 )
+OPENCOMPASS = Environment(
+    Path(os.environ.get("OPENCOMPASS_FOLDER", Path.home() / ".cache/diagnoser-test-opencompass")),
+    _PINS / "opencompass.txt",
+    "opencompass",
+)
 SMOLLM = Environment(
     Path(os.environ.get("SMOLLM_FOLDER", Path.home() / ".cache/diagnoser-test-smollm")),
     _PINS / "smollm.txt",
@@ -95,6 +100,7 @@ SHIPPERS = Environment(
 ENVIRONMENTS = {
     "torch": TORCH,
     "engines": ENGINES,
+    "opencompass": OPENCOMPASS,
     "smollm": SMOLLM,
     "shippers": SHIPPERS,
     "moto": MOTO,

@@ -19,6 +19,7 @@ _HEAD = "# All fields, also of judges: docs/evaluation.md. Run it: diagnoser eva
 class Engine(StrEnum):
     LM_EVAL = "lm_eval"
     INSPECT_AI = "inspect_ai"
+    OPENCOMPASS = "opencompass"
 
 
 def init(
@@ -64,9 +65,12 @@ def _task(given: str) -> dict[str, Any]:
 
 
 def _lm_eval() -> dict[str, Any]:
-    """The interpreter beside the program is the one that has its package."""
-    python = Path(_program("lm_eval", "lm_eval")).with_name("python3")
-    return {"python": str(python), "model": "hf", "model_args": "pretrained={checkpoint}"}
+    return {"python": _python("lm_eval"), "model": "hf", "model_args": "pretrained={checkpoint}"}
+
+
+def _opencompass() -> dict[str, Any]:
+    words = ["--hf-path", "{checkpoint}", "--hf-type", "base", "--datasets", "{task}_gen"]
+    return {"python": _python("opencompass"), "run": words}
 
 
 def _inspect_ai() -> dict[str, Any]:
@@ -77,7 +81,12 @@ def _inspect_ai() -> dict[str, Any]:
     }
 
 
-_ENGINES = {Engine.LM_EVAL: _lm_eval, Engine.INSPECT_AI: _inspect_ai}
+_ENGINES = {Engine.LM_EVAL: _lm_eval, Engine.INSPECT_AI: _inspect_ai, Engine.OPENCOMPASS: _opencompass}
+
+
+def _python(name: str) -> str:
+    """Find the interpreter beside a program that has the name of its package: that one has the package."""
+    return str(Path(_program(name, name)).with_name("python3"))
 
 
 def _program(name: str, package: str) -> str:

@@ -88,18 +88,26 @@ class _LmEval(StrictModel):
     run: Words = ()
 
 
+class _OpenCompass(StrictModel):
+    """python: that has OpenCompass. run: words of `opencompass` that name the model and the data sets."""
+
+    python: Path = "python3"
+    run: Command
+
+
 class _Engine(StrictModel):
     infer: Command | None = None
     score: Command | None = None
     inspect_ai: _InspectAI | None = None
     lm_eval: _LmEval | None = None
+    opencompass: _OpenCompass | None = None
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         commands = [command for command in (self.infer, self.score) if command is not None]
-        ways = (bool(commands), self.inspect_ai is not None, self.lm_eval is not None)
-        if sum(ways) != 1:
-            raise ValueError("must have either infer and score, or inspect_ai, or lm_eval")
+        engines = (self.inspect_ai, self.lm_eval, self.opencompass)
+        if bool(commands) + sum(engine is not None for engine in engines) != 1:
+            raise ValueError("must have either infer and score, or inspect_ai, or lm_eval, or opencompass")
         if len(commands) == 1:
             raise ValueError("must have infer and score")
         return self
@@ -227,6 +235,10 @@ def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str
         if file.server:
             infer = (*script, "infer", *shard, *_lm_eval_words(lm_eval))
         score = (*script, "score", "{samples}", "{scores}", "{task}", lm_eval.include or "")
+    elif compass := file.engine.opencompass:
+        script = (compass.python, "{opencompass_engine}")
+        infer = (*script, "infer", "{samples}", "{checkpoint}", "{task}", "{first}", "{last}", *compass.run)
+        score = (*script, "score", "{samples}", "{checkpoint}", "{task}", "{scores}", *compass.run)
     elif engine := file.engine.inspect_ai:
         run = ("python3", "{inspect_engine}")
         quiet = ("--display", "plain")
@@ -300,6 +312,8 @@ def _engine_faults(file: _SuiteFile) -> Iterator[tuple[Place, str]]:
         loads = known if file.server else {"checkpoint"}
         yield from _command_faults(("engine", "lm_eval", "model_args"), (engine.lm_eval.model_args,), loads, set())
         yield from _command_faults(("engine", "lm_eval", "run"), engine.lm_eval.run, loads, set())
+    if engine.opencompass:
+        yield from _command_faults(("engine", "opencompass", "run"), engine.opencompass.run, _INFER & _SCORE, set())
     if engine.inspect_ai:
         yield from _command_faults(("engine", "inspect_ai", "model"), (engine.inspect_ai.model,), known, set())
         yield from _command_faults(("engine", "inspect_ai", "eval"), engine.inspect_ai.eval, known, set())

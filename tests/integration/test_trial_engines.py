@@ -13,16 +13,17 @@ import pytest
 import yaml
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.evaluations import inspect_engine
+from diagnoser.evaluations import inspect_engine, opencompass_engine
 from diagnoser.evaluations.lm_eval_engine import metrics_of
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.evaluations import RunProgress, TrialRun
 from tests.databases import sqlite_store
-from tests.environments import ENGINES
+from tests.environments import ENGINES, OPENCOMPASS
 from tests.trial_runs import FAST, NODES, carry_out, coordinator, copies
 
-pytestmark = pytest.mark.skipif(bool(ENGINES.missing), reason=ENGINES.missing)
+needs_engines = pytest.mark.skipif(bool(ENGINES.missing), reason=ENGINES.missing)
+needs_opencompass = pytest.mark.skipif(bool(OPENCOMPASS.missing), reason=OPENCOMPASS.missing)
 TASKS = {"sums": 7, "few": 2}
 MODEL = """
 import sys, torch
@@ -71,13 +72,22 @@ def letters():
     return Task(dataset=samples, scorer=includes())
 """
 
+COMPASS_CONFIG = """
+import os
+datasets = [dict(path="sums.jsonl", infer_method="ppl"), dict(path="few.jsonl", infer_method="gen", test_range="[1:]")]
+models = [dict(
+    type="opencompass.models.HuggingFaceBaseModel", abbr="tiny", path=os.environ["DIAGNOSER_TRIAL_CHECKPOINT"],
+    model_kwargs=dict(device_map="cpu"), max_out_len=8, batch_size=4, run_cfg=dict(num_gpus=0),
+)]
+"""
+
 
 @pytest.fixture(autouse=True)
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_OFFLINE", "HF_DATASETS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
-    monkeypatch.setenv("PATH", f"{ENGINES.python.parent}:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{ENGINES.python.parent}:{OPENCOMPASS.python.parent}:{os.environ['PATH']}")
 
 
 async def _scores(folder: Path, engine: str, tasks: Mapping[str, int], more: Mapping[str, Any]) -> RunProgress:
@@ -99,6 +109,7 @@ async def _scores(folder: Path, engine: str, tasks: Mapping[str, int], more: Map
     return progress
 
 
+@needs_engines
 @pytest.mark.timeout(900)
 async def test_lm_eval_gives_the_scores_of_the_plain_run(tmp_path: Path) -> None:
     """Cut into shards that one process infers on each slot, and scored from their answers by lm_eval itself."""
@@ -128,6 +139,7 @@ async def test_lm_eval_gives_the_scores_of_the_plain_run(tmp_path: Path) -> None
     assert len({record.batch for record in progress.inferred}) == len(NODES) < len(progress.inferred)
 
 
+@needs_engines
 @pytest.mark.timeout(900)
 async def test_inspect_ai_gives_the_scores_of_the_plain_run(tmp_path: Path) -> None:
     """Of a model in its own process, cut into shards whose logs it scores as one."""
@@ -141,6 +153,29 @@ async def test_inspect_ai_gives_the_scores_of_the_plain_run(tmp_path: Path) -> N
     (trial,) = progress.trials
     assert trial.scores == inspect_engine.metrics_of(json.loads(log.read_text())), trial
     assert set(trial.scores) == {"includes/accuracy", "includes/stderr"} and len(progress.inferred) > 1
+
+
+@needs_opencompass
+@pytest.mark.timeout(900)
+async def test_opencompass_gives_the_scores_of_the_plain_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of choices and of generated text, cut into shards that its own evaluators score as one."""
+    monkeypatch.setenv("DIAGNOSER_TRIAL_CHECKPOINT", "step-100")  # for the plain run
+    (tmp_path / "config.py").write_text(COMPASS_CONFIG)
+    for name, samples in {"sums": 7, "few": 4}.items():
+        lines = []
+        for number in range(samples):
+            choices = {"A": str(number), "B": str(number + 1), "answer": "AB"[number % 2]}
+            lines.append(json.dumps({"question": f"What is {number} + {number % 2}?", **choices}))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+    _run([OPENCOMPASS.python, "-c", MODEL, "step-100"], tmp_path)
+    _run([OPENCOMPASS.python, "-m", "opencompass.cli.main", "config.py", "--work-dir", "plain", "--debug"], tmp_path)
+    expected = {}
+    for path in (tmp_path / "plain").glob("*/results/tiny/*.json"):
+        expected[path.stem] = opencompass_engine.metrics_of(json.loads(path.read_text()))
+    progress = await _scores(tmp_path, "opencompass", {"sums": 7, "few": 3}, {"run": ["config.py"]})
+    assert {trial.task: trial.scores for trial in progress.trials} == expected, progress.trials
+    assert {*expected} == {"sums", "few"} and 0 < expected["sums"]["accuracy"] < 100
+    assert len(progress.inferred) > 2
 
 
 def _run(words: list[Any], folder: Path) -> None:

@@ -140,7 +140,12 @@ def init(folder: Path, engine: str, task: str) -> Result:
 
 @pytest.mark.parametrize(
     ("engine", "program", "task"),
-    [("lm_eval", "lm_eval", "sums"), ("inspect_ai", "inspect", "sums.py"), ("inspect_ai", "inspect", "my/all.py@sums")],
+    [
+        ("lm_eval", "lm_eval", "sums"),
+        ("opencompass", "opencompass", "sums"),
+        ("inspect_ai", "inspect", "sums.py"),
+        ("inspect_ai", "inspect", "my/all.py@sums"),
+    ],
 )
 def test_a_suite_for_an_installed_engine_is_written(
     engine: str, program: str, task: str, tmp_path: Path, programs: Path

@@ -42,6 +42,7 @@ LM_EVAL = re.sub(
     '  lm_eval: {model_args: "pretrained={checkpoint},dtype=float32", include: tasks, run: [--num_fewshot, 5]}',
     INSPECT,
 ).replace(", inspect_task: inspect_evals/gsm8k", "")
+OPENCOMPASS = re.sub(r"  lm_eval: .*", '  opencompass: {run: [--hf-path, "{checkpoint}"]}', LM_EVAL)
 
 
 def faults(text: str) -> list[str]:
@@ -146,9 +147,9 @@ def test_all_faults_come_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "engine", ["{}", "{infer: [a]}", "{infer: [a], score: [b], inspect_ai: {model: m}}", "{inspect_ai: {}}"]
+    "engine", ["{}", "{infer: [a]}", "{infer: [a], score: [b], opencompass: {run: [a]}}", "{inspect_ai: {}}"]
 )
-def test_an_engine_is_a_pair_or_inspect_ai(engine: str) -> None:
+def test_an_engine_is_a_pair_or_one_by_name(engine: str) -> None:
     """Not half of a pair, and not both."""
     text = f"name: a\ncheckpoints: [/c]\nengine: {engine}\ntasks: [{{name: t, samples: 1}}]\n"
     assert any(":3: engine" in fault for fault in faults(text))
@@ -163,6 +164,17 @@ def test_inspect_ai_becomes_two_command_lines() -> None:
         "--log-dir {samples} --log-format json --display plain --max-connections 64"
     )
     assert " ".join(task.score[2:]) == "score {samples} {scores} inspect score --display plain --stream 10"
+
+
+def test_opencompass_becomes_two_command_lines() -> None:
+    """Both with its own words, where what the other one alone knows is a fault."""
+    (task,) = read_suite("SUITE.yaml", OPENCOMPASS).tasks
+    script = "python3 {opencompass_engine}"
+    words = "--hf-path {checkpoint}"
+    assert " ".join(task.infer) == f"{script} infer {{samples}} {{checkpoint}} {{task}} {{first}} {{last}} {words}"
+    assert " ".join(task.score) == f"{script} score {{samples}} {{checkpoint}} {{task}} {{scores}} {words}"
+    (fault,) = faults(OPENCOMPASS.replace("{checkpoint}", "{first}"))
+    assert fault.startswith("SUITE.yaml:4: engine.opencompass.run")
 
 
 def test_lm_eval_serves_the_shards_of_a_batch() -> None:

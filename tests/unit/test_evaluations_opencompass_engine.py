@@ -22,7 +22,7 @@ class Task:
         if answers.exists():
             stored = json.loads(answers.read_text())
             results.parent.mkdir(parents=True)
-            results.write_text(json.dumps([stored[str(place)] for place in range(len(stored))]))
+            results.write_text(json.dumps({"scored": [stored[str(place)] for place in range(len(stored))]}))
         else:
             numbers = eval(f"list(range(10)){self.reader['test_range']}")
             answers.parent.mkdir(parents=True)
@@ -46,7 +46,7 @@ def test_shards_are_scored_in_the_order_of_the_data_set(tmp_path: Path) -> None:
         answers = opencompass_engine.infer(config(tmp_path / name, "[3:8]"), first, last)
         (tmp_path / f"{name}.json").write_text(json.dumps(answers))
     joined = opencompass_engine.read_answers(tmp_path)
-    assert opencompass_engine.score(config(tmp_path / "score"), joined) == [3, 4, 5, 6, 7]
+    assert opencompass_engine.score(config(tmp_path / "score"), joined) == {"scored": [3, 4, 5, 6, 7]}
 
 
 def test_a_shard_of_fewer_samples_than_the_suite_says_fails(tmp_path: Path) -> None:

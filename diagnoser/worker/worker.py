@@ -285,9 +285,8 @@ class Worker:
         now, last_line = self._clock(), claim.attempt.last_line
         stands_still, look = last_line + stands_still_after(limit), last_line + stands_still_after(None)
         if claim.attempt.fatal is not None and (limit is None or not limit.known):
-            stands_still = min(
-                stands_still, claim.attempt.fatal + LONGEST_DOUBT
-            )  # a process that died may leave a talker
+            # What is left of a process that died may go on printing.
+            stands_still = min(stands_still, claim.attempt.fatal + LONGEST_DOUBT)
         if now >= stands_still:
             return False
         if now >= look:

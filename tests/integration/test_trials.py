@@ -121,7 +121,8 @@ class PreemptingNode(LocalExecutor):
     async def poll(self, orders: Sequence[Order]) -> list[OrderStatus]:
         statuses = await super().poll(orders)
         for place, (order, status) in enumerate(zip(orders, statuses, strict=True)):
-            if status.state is OrderState.ENDED and not self.preempted and any(one.code for one in status.results):
+            has_failed = any(result.code for result in status.results)
+            if has_failed and status.state is OrderState.ENDED and not self.preempted:
                 self.preempted.append(order.batch)
                 statuses[place] = OrderStatus(OrderState.PREEMPTED, status.results)
         return statuses

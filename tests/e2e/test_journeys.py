@@ -1,7 +1,8 @@
 """What people do at the desk, click by click: the table of ``docs/pages.md``, and fifteen journeys, on one instance.
 
 A path is written as in the docs, a step after each ``>``. ``**Name**`` is pressed, ``**Name**: `text``` is filled in,
-`*words*` are seen, `` `key` `` is a key or text that is typed, and the rest is one of ``NOUNS``. Paths begin at Now.
+`*words*` are seen, ``# Name`` is the page that one is on now, `` `key` `` is a key or text that is typed, and the rest is
+one of ``NOUNS``. Paths begin at Now.
 """
 
 import re
@@ -50,9 +51,10 @@ NOUNS: Mapping[str, str] = {
     "a node": "table.nodes a.type",
     "a value": ".facets li a",
     "its head": ".summaryhead",
+    "a hit": "#search [role=option]",
 }
 """What a path calls by its kind, as a selector: the first that is shown."""
-SEEN = frozenset({"a mark", "its head"})
+SEEN = frozenset({"a mark", "its head", "a hit"})
 """Nouns that are looked at and not pressed."""
 
 
@@ -103,10 +105,10 @@ JOURNEYS: Mapping[str, str] = {
     "a live run": "**Jobs** > a running job > *Newest steps* > **Follow the log** > *Following*",
     "a bad node": "**Nodes** > a node > **Note about**: `GPU 3 reseated` > **Add note** > *GPU 3 reseated*",
     "back to a checkpoint": "**Diagnoses** > **Loss divergence** > *verified* > **Export post-mortem**",
-    "by keys to a node": "`Control+k` > `hgx-04` > `Enter` > *hgx-04*",
-    "by keys to an approval": "`g` `r` > *Waiting for approval* > `Tab` > `Enter` > *approved*",
-    "by keys to a line": "`?` > *Next and previous row* > `Escape` > `g` `j` > `j` > `Enter` > *Attempt* > `/` > "
-    "`hgx` > `Escape` > `g` `d` > *Diagnoses*",
+    "by keys to a node": "`Control+k` > `hgx-04` > a hit > `Enter` > # hgx-04",
+    "by keys to an approval": "`g` `r` > # Recovery > `Tab` > `Enter` > *approved*",
+    "by keys to a line": "`?` > *Next and previous row* > `Escape` > `g` `j` > # Jobs > `j` > `Enter` > # trains > "
+    "`/` > `hgx` > `Escape` > `g` `d` > # Diagnoses",
 }
 
 
@@ -157,6 +159,8 @@ async def take(desk: Desk, page: Page, step: str) -> None:
         await look_or_press(page, first(page.locator(NOUNS[step])), is_seen=step in SEEN)
     elif step.startswith("**"):
         await look_or_press(page, first(named(page, step.strip("*"))), is_seen=False)
+    elif step.startswith("# "):
+        await expect(page.get_by_role("heading", level=1, name=step[2:], exact=True)).to_be_visible()
     elif step.startswith("*"):
         await expect(first(page.get_by_text(step.strip("*")))).to_be_visible()
     else:

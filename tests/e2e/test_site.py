@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import pytest
-from playwright.async_api import Browser, Page, Request, Response
+from playwright.async_api import Browser, Page, Request, Response, expect
 
 from diagnoser import web as web_package
 from diagnoser.model import IncidentState, NodeActor, NodeEventKind, PlanReason, PlanState
@@ -208,8 +208,8 @@ async def test_every_page_is_accessible_and_as_wide_as_its_window(tmp_path: Path
 
 @needs_browser
 async def test_everything_is_searched_from_the_keyboard(tmp_path: Path) -> None:
-    """A slash or Ctrl-K opens the search on any page, arrows choose, Enter opens, Escape gives the focus back; the log
-    keeps its own slash."""
+    """A slash or Ctrl-K opens the search on any page, arrows choose, Enter opens, Escape gives the focus back,
+    with words in the field too; the log keeps its own slash."""
     async with site(tmp_path) as (_, address, _, chromium):
         page = await chromium.new_page()
         complaints = await watched(page, address)
@@ -230,11 +230,14 @@ async def test_everything_is_searched_from_the_keyboard(tmp_path: Path) -> None:
         await page.keyboard.type("xid contained")
         await options.filter(has_text="Contained ECC").last.click()
         await page.wait_for_url("**/diagnoses/*")
+        link = page.locator("main a").first
+        await link.focus()
         await page.keyboard.press("Control+k")
         await field.wait_for()
+        await page.keyboard.type("hgx")
         await page.keyboard.press("Escape")
         await field.wait_for(state="hidden")
-        await page.wait_for_function("document.activeElement.id === 'open-search'")  # when it hears of the end
+        await expect(link).to_be_focused()
         await page.goto(address + "/jobs/llm-70b-pretrain/attempts/2/log")
         await page.keyboard.press("/")
         assert await page.evaluate("document.activeElement.id") == "q"

@@ -61,7 +61,8 @@
   }
 
   addEventListener("keydown", (event) => {
-    const isTyped = event.target instanceof Element && event.target.closest("input:not(.pick), textarea, select, dialog");
+    const typed = event.target instanceof Element && event.target.closest("input:not(.pick), textarea, select, dialog");
+    const isTyped = typed && typed.checkVisibility(); // a dialog that was closed keeps the focus until the next frame
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyped) return;
     const isGoing = Date.now() - goes < GO_MS;
     goes = 0;

@@ -36,10 +36,7 @@
     document.body.append(dialog);
     close.onclick = () => dialog.close();
     dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
-    dialog.onclose = () => {
-      if (asking) asking.abort();
-      opener.focus();
-    };
+    dialog.onclose = () => asking && asking.abort();
     field.oninput = () => {
       clearTimeout(waiting);
       waiting = setTimeout(ask, WAIT_MS);
@@ -109,7 +106,10 @@
     const options = [...results.querySelectorAll("[role=option]")];
     const at = options.findIndex((option) => option.getAttribute("aria-selected") === "true");
     const to = { ArrowDown: at + 1, ArrowUp: at - 1 }[event.key];
-    if (to !== undefined && options.length) {
+    if (event.key === "Escape" && !event.isComposing) {
+      event.preventDefault(); // a search field would clear its text first, and stay open
+      dialog.close();
+    } else if (to !== undefined && options.length) {
       event.preventDefault();
       choose(options[(to + options.length) % options.length]);
     } else if (event.key === "Enter" && !event.isComposing) {
@@ -122,7 +122,8 @@
 
   addEventListener("keydown", (event) => {
     const isShortcut = (event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k";
-    const isTyped = event.target instanceof Element && event.target.closest("input, textarea, select, dialog");
+    const typed = event.target instanceof Element && event.target.closest("input, textarea, select, dialog");
+    const isTyped = typed && typed.checkVisibility(); // a dialog that was closed keeps the focus until the next frame
     const isSlash = event.key === "/" && !event.ctrlKey && !event.metaKey && !event.altKey && !isTyped;
     if (event.defaultPrevented || !(isShortcut || (isSlash && !document.querySelector('[aria-keyshortcuts="/"]')))) return;
     event.preventDefault();

@@ -1,8 +1,8 @@
 """What people do at the desk, click by click: the table of ``docs/pages.md``, and fifteen journeys, on one instance.
 
 A path is written as in the docs, a step after each ``>``. ``**Name**`` is pressed, ``**Name**: `text``` is filled in,
-`*words*` are seen, ``# Name`` is the page that one is on now, `` `key` `` is a key or text that is typed, and the rest is
-one of ``NOUNS``. Paths begin at Now.
+`*words*` are seen, ``# Name`` is the page that one is on now, `` `key` `` is a key or text that is typed, and the rest
+is one of ``NOUNS``. Paths begin at Now.
 """
 
 import re

@@ -73,6 +73,10 @@ class Kube:
         if answer.code == 401:  # tokens of service accounts are replaced every hour
             await self._renew()
             answer = await self._once(method, path, body, query)
+        if answer.code == 403:
+            if await self._is_starting():
+                raise Unavailable(f"the API server is starting: {answer.message}")
+            answer = await self._once(method, path, body, query)  # it may have become ready in between
         if answer.code == 401:
             raise Denied(f"the API server does not know us: {answer.message}")
         if answer.code == 408 or answer.code >= 500:
@@ -158,6 +162,14 @@ class Kube:
                 return ApiResponse(answer.status_code, _json(answer.content))
         except (httpx.TransportError, kr8s.APITimeoutError) as error:
             raise Unavailable(f"the API server does not answer: {type(error).__name__}") from None
+
+    async def _is_starting(self) -> bool:
+        """Ask for its readiness: until it has read who may do what, it refuses everything."""
+        try:
+            answer = await self.streams.get("/readyz", headers=self._headers(), timeout=CONNECT_SECONDS)
+        except httpx.TransportError:
+            return True
+        return answer.status_code >= 500
 
     async def _renew(self) -> None:
         try:

@@ -56,6 +56,13 @@ async def test_registering_again_completes(tmp_path: Path) -> None:
     assert (shown["name"], shown["nodes"], shown["cluster"]) == ("first", ["n1"], "east")
 
 
+async def test_a_nul_in_words_about_a_job_is_dropped(tmp_path: Path) -> None:
+    """PostgreSQL could refuse every query that reads them."""
+    async with serving(tmp_path) as web:
+        answer = await web.client.post(JOBS, json={"id": "j", "name": "a\0b", "labels": {"te\0am": "nl\0p"}})
+    assert (answer.json()["name"], answer.json()["labels"]) == ("ab", {"team": "nlp"})
+
+
 @pytest.mark.parametrize(
     ("body", "where"),
     [

@@ -179,7 +179,7 @@ async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFe
         diagnosis=id,
         created=now,
         by=caller.name,
-        comment=body.comment.replace("\0", ""),
+        comment=body.comment,
         root_line=number,
         root_stream=stream,
         **body.model_dump(include={"verdict", "type", "node", "rank"}),

@@ -28,6 +28,7 @@ from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.web.api.params import (
+    DROP_NUL,
     IS_NUMBER,
     LARGEST,
     JobId,
@@ -52,8 +53,8 @@ PAGE, PAGE_LIMIT = 50, 200
 
 router = ApiRouter("jobs")
 
-Short = Annotated[str, Field(max_length=200)]
-Long = Annotated[str, Field(max_length=2000)]
+Short = Annotated[str, Field(max_length=200), DROP_NUL]
+Long = Annotated[str, Field(max_length=2000), DROP_NUL]
 Rank = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 """As the name of a field in JSON."""
 

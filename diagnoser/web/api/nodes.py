@@ -103,7 +103,7 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
         body.kind,
         body.by,
         moment(body.time, now),
-        body.reason.replace("\0", ""),
+        body.reason,
     )
     stored = await core.store.nodes.add_event(mark)
     if mark.by is NodeActor.PERSON and mark.kind is not NodeEventKind.DOWN:

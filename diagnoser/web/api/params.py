@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Path
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from diagnoser.model import JOB_ID, own_job_id, spoken_job_id
 from diagnoser.model.errors import BadInput
@@ -19,6 +19,8 @@ Node = Annotated[str, StringConstraints(pattern=r"^[^\s\x00-\x1f\x7f]{1,253}$")]
 Source = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{1,100}$")]
 Search = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,200}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]{0,300}$")]
+DROP_NUL = AfterValidator(lambda text: text.replace("\0", ""))
+"""Of a text that people read: PostgreSQL stores no NUL."""
 STORED_JOB_ID = JOB_ID.removesuffix("$") + r"(~of~[^/\x00-\x1f\x7f]{1,200})?$"
 """With whose it is, as those who see every tenant are shown it: see ``model.own_job_id``."""
 

@@ -15,7 +15,7 @@ from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
 from diagnoser.recovery import node_check
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
-from diagnoser.web.api.params import IS_NUMBER, JobId, Node, first_page
+from diagnoser.web.api.params import DROP_NUL, IS_NUMBER, JobId, Node, first_page
 from diagnoser.web.api.schemas import PlanShape
 from diagnoser.web.http.access import cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
@@ -35,10 +35,10 @@ Ignored = Annotated[
     str | None,
     Field(max_length=200, deprecated=True, description="Not used any more: the name of the token is stored."),
 ]
-Comment = Annotated[str, Field(max_length=2000)]
+Comment = Annotated[str, Field(max_length=2000), DROP_NUL]
 ClusterField = Annotated[str, Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 LeaseToken = Annotated[str, Field(min_length=1, max_length=200)]
-Output = Annotated[str, Field(max_length=100_000)]
+Output = Annotated[str, Field(max_length=100_000), DROP_NUL]
 
 
 class PlanQuery(StrictSchema):
@@ -84,7 +84,7 @@ class Claimed(Schema):
 
 
 class StepBody(StrictSchema):
-    command: Annotated[str, Field(max_length=10_000)]
+    command: Annotated[str, Field(max_length=10_000), DROP_NUL]
     exit_code: Annotated[int, Field(ge=-(1 << 31), lt=1 << 31), IS_NUMBER] | None = Field(
         None, description="null: it could not be started"
     )
@@ -94,7 +94,7 @@ class StepBody(StrictSchema):
     )
 
     def step(self) -> Step:
-        return Step(self.command.replace("\0", ""), self.exit_code, self.output.replace("\0", ""), self.time)
+        return Step(self.command, self.exit_code, self.output, self.time)
 
 
 class ReportBody(StrictSchema):
@@ -113,7 +113,7 @@ class ReportBody(StrictSchema):
         state = PlanState.SENT if self.state == "progress" else PlanState(self.state)
         steps = tuple(step.step() for step in self.steps)
         refused = PlanReason(self.refused) if self.refused else None
-        return PlanReport(self.token, state, steps, self.detail.replace("\0", ""), self.drained, self.requeued, refused)
+        return PlanReport(self.token, state, steps, self.detail, self.drained, self.requeued, refused)
 
 
 class CheckBody(StrictSchema):
@@ -133,7 +133,7 @@ class ResultBody(StrictSchema):
     detail: Comment = ""
 
     def result(self) -> PairResult:
-        return PairResult(self.nodes, self.ok, self.seconds, self.detail.replace("\0", ""))
+        return PairResult(self.nodes, self.ok, self.seconds, self.detail)
 
 
 class AnswerBody(StrictSchema):
@@ -145,7 +145,7 @@ class AnswerBody(StrictSchema):
     output: Output = Field("", description="What it printed, without the middle where that is long")
 
     def answer(self) -> NodeAnswer:
-        return NodeAnswer(self.node, self.id, Answer(text=self.output.replace("\0", ""), exit_code=self.exit_code))
+        return NodeAnswer(self.node, self.id, Answer(text=self.output, exit_code=self.exit_code))
 
 
 class ResultsBody(StrictSchema):

@@ -98,8 +98,7 @@ async def finish(
 ) -> None:
     """May be repeated: the first result stands. The change of the node itself is reported as any other."""
     cluster, state = cluster_for(caller, body.cluster), UncordonState(body.state)
-    result = body.result.replace("\0", "")
-    if not await core.store.node_facts.finish_uncordon(request_id, cluster, core.clock(), state, result):
+    if not await core.store.node_facts.finish_uncordon(request_id, cluster, core.clock(), state, body.result):
         raise NotFound(f"no request of this cluster is called {request_id!r}")
 
 

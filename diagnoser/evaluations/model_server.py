@@ -30,7 +30,7 @@ TAIL = 2000
 _ADDRESS = "127.0.0.1"
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _ENGINES = ("inspect_engine", "lm_eval_engine", "opencompass_engine")
-_PROGRAMS = {name: str(Path(__file__).with_name(f"{name}.py")) for name in _ENGINES}
+_PROGRAMS = {name: str(Path(__file__).with_name("engines") / f"{name}.py") for name in _ENGINES}
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """No proxy of the environment stands between this machine and itself."""
 

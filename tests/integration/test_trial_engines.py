@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.evaluations import inspect_engine, opencompass_engine
-from diagnoser.evaluations.lm_eval_engine import metrics_of
+from diagnoser.evaluations.engines import inspect_engine, opencompass_engine
+from diagnoser.evaluations.engines.lm_eval_engine import metrics_of
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.evaluations import RunProgress, TrialRun

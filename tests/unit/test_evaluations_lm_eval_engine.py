@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.evaluations import lm_eval_engine
+from diagnoser.evaluations.engines import lm_eval_engine
 from tests.ports import free_port
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from diagnoser.evaluations import opencompass_engine
+from diagnoser.evaluations.engines import opencompass_engine
 
 
 class Task:

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from diagnoser.evaluations import inspect_engine
+from diagnoser.evaluations.engines import inspect_engine
+from diagnoser.evaluations.model_server import filled
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.errors import RuleFaults
 from diagnoser.model.evaluations import Server
@@ -285,3 +286,9 @@ def test_scoring_gives_the_command_one_log_and_keeps_its_numbers(tmp_path: Path)
     assert (ran.returncode, ran.stderr) == (0, "")
     assert json.loads(scores.read_text()) == {"match/accuracy": 0.5}
     assert [path.name for path in scores.parent.iterdir()] == ["scores.json"]
+
+
+def test_an_engines_script_hides_no_module_of_its_model() -> None:
+    """Python looks beside a script first, so that nothing else lies there."""
+    folder = Path(filled(["{lm_eval_engine}"], {})[0]).parent
+    assert {path.stem for path in folder.glob("*.py") if not path.stem.endswith("_engine")} == {"__init__"}

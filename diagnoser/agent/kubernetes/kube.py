@@ -19,6 +19,8 @@ from diagnoser.model.errors import BadInput, Denied, OutOfScope, Unavailable
 
 REQUEST_SECONDS = 30.0
 CONNECT_SECONDS = 10.0
+REFUSALS, REFUSED_PAUSE = 10, 1.0
+"""Times that a refused request is asked again of a server that may be starting, and seconds in between."""
 PAGE = 500
 MERGE = "application/merge-patch+json"
 EXEC_PROTOCOL = "v4.channel.k8s.io"
@@ -74,9 +76,7 @@ class Kube:
             await self._renew()
             answer = await self._once(method, path, body, query)
         if answer.code == 403:
-            if await self._is_starting():
-                raise Unavailable(f"the API server is starting: {answer.message}")
-            answer = await self._once(method, path, body, query)  # it may have become ready in between
+            answer = await self._refused_for_good(method, path, body, query)
         if answer.code == 401:
             raise Denied(f"the API server does not know us: {answer.message}")
         if answer.code == 408 or answer.code >= 500:
@@ -163,13 +163,30 @@ class Kube:
         except (httpx.TransportError, kr8s.APITimeoutError) as error:
             raise Unavailable(f"the API server does not answer: {type(error).__name__}") from None
 
-    async def _is_starting(self) -> bool:
-        """Ask for its readiness: until it has read who may do what, it refuses everything."""
+    async def _refused_for_good(
+        self, method: str, path: str, body: Mapping[str, Any] | None, query: Mapping[str, str] | None
+    ) -> ApiResponse:
+        """Ask again what was refused: a server that starts refuses everything until it has read who may do what.
+
+        First it refuses to say how ready it is as well, then it says that it is not; some never say it to us. Raises
+        Unavailable for one that is not ready.
+        """
+        for _ in range(REFUSALS):
+            readiness = await self._readiness()
+            answer = await self._once(method, path, body, query)
+            if answer.code != 403 or readiness == 200:
+                return answer
+            await asyncio.sleep(REFUSED_PAUSE)
+        if readiness >= 500:
+            raise Unavailable(f"the API server is starting: {answer.message}")
+        return answer
+
+    async def _readiness(self) -> int:
         try:
             answer = await self.streams.get("/readyz", headers=self._headers(), timeout=CONNECT_SECONDS)
-        except httpx.TransportError:
-            return True
-        return answer.status_code >= 500
+        except httpx.TransportError as error:
+            raise Unavailable(f"the API server does not answer: {type(error).__name__}") from None
+        return answer.status_code
 
     async def _renew(self) -> None:
         try:

@@ -86,9 +86,9 @@ class Reflector:
         async with self.kube.stream(self.path, query, SILENCE_SECONDS) as answer:
             if answer.status_code == 410:
                 raise Gone("the version is too old")
-            if answer.status_code in (403, 404):
-                raise OutOfScope(f"HTTP {answer.status_code}")
-            if answer.status_code != 200:
+            if answer.status_code == 404:
+                raise OutOfScope("HTTP 404")
+            if answer.status_code != 200:  # with 403 too: we could list it, and a server that starts refuses everything
                 raise Unavailable(f"HTTP {answer.status_code}")
             async for line in _lines(answer.aiter_bytes()):
                 self._take(_event(line))

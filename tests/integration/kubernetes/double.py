@@ -219,7 +219,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         asked = self._asked(None)
-        if urlsplit(self.path).path.rstrip("/") == "/version":
+        if urlsplit(self.path).path.rstrip("/") in ("/version", "/readyz"):
             return self._tell(200, {"gitVersion": "v1.31.0"})
         if not self._allowed(asked):
             return None

@@ -10,7 +10,7 @@ from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.settings import Settings
 from diagnoser.config.site_files import load_redactor
-from diagnoser.diagnosis.attempt_logs import collection_paused
+from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.impact.markdown import report_markdown, trace_markdown
 from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
 from diagnoser.impact.trace import TraceReport, build_trace_report

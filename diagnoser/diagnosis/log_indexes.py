@@ -13,7 +13,8 @@ import structlog
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import AttemptLog
 from diagnoser.compress.delta import Delta
-from diagnoser.diagnosis.attempt_logs import AttemptLogs, collection_paused
+from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import NotFound, existing

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from diagnoser.model import AttemptOutcome, Mode, PlanOutcome, PlanReason, PlanState
+from diagnoser.model import AttemptOutcome, FailedRun, Mode, PlanReason, PlanState
 from diagnoser.model.taxonomy import Category
 from diagnoser.recovery.downtime import GIVEN_UP
 
@@ -44,32 +44,29 @@ _BY_REASON: Mapping[str, Closing] = {
     **dict.fromkeys((_R.ATTEMPT_CLOSED, _R.STILL_RUNNING), _C.GUARDRAIL),
 }
 """What a reason says by itself. The others tell how a plan went on, not why a person was needed."""
-_MAY_MOVE = frozenset({PlanState.WAITING, PlanState.SENT})
+_MAY_MOVE = frozenset[str | None]({PlanState.WAITING, PlanState.SENT, None})
 
 
-def closing_of(outcome: AttemptOutcome, now: float) -> Closing:
-    """Classify a failure; the attempt has failed."""
-    assert outcome.failure is not None, "only of failures"
-    plan = outcome.plan
-    if plan and plan.state is PlanState.REACHED and not plan.has_waited:
+def closing_of(outcome: AttemptOutcome, run: FailedRun, now: float) -> Closing:
+    """Classify a failure. run: of the attempt."""
+    if run.by_plan and not outcome.has_waited:
         return Closing.AUTOMATIC
-    is_recent = now - outcome.failure.failed < GIVEN_UP
-    if outcome.failure.relaunched is None and is_recent and (plan is None or plan.state in _MAY_MOVE):
+    if run.relaunched is None and now - run.failed < GIVEN_UP and outcome.state in _MAY_MOVE:
         return Closing.OPEN
-    if outcome.category is Category.UNKNOWN or plan is None:
+    if outcome.category == Category.UNKNOWN or outcome.state is None:
         return Closing.UNKNOWN
-    return _need(plan)
+    return _need(outcome)
 
 
-def _need(plan: PlanOutcome) -> Closing:
+def _need(outcome: AttemptOutcome) -> Closing:
     """Say what a person was needed for where the plan was not carried out by itself."""
-    if plan.is_vouched:
+    if outcome.is_vouched:
         return Closing.NO_PROOF
-    by_reason = _BY_REASON.get(plan.reason)
+    by_reason = _BY_REASON.get(outcome.reason or "")
     if by_reason:
         return by_reason
-    if not plan.has_waited:
+    if not outcome.has_waited:
         return Closing.NOT_REACHED
-    if plan.mode is Mode.ACT:
+    if outcome.mode == Mode.ACT:
         return Closing.GUARDRAIL  # the policy would have acted: something else made it wait
     return Closing.POLICY

@@ -6,12 +6,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import compress
 from operator import attrgetter
 from statistics import median
 from typing import NamedTuple, TypeVar
 
 from diagnoser.impact import poisson
 from diagnoser.impact.closing import Closing, closing_of
+from diagnoser.impact.failures import failed_runs, gpus_of
 from diagnoser.impact.training_time import HOUR, LongJob, RunTime, long_jobs, run_times
 from diagnoser.model import AttemptOutcome, FailedRun
 from diagnoser.model.taxonomy import Category, FailureType
@@ -143,15 +145,19 @@ _STARTUP: _Seconds = attrgetter("startup")
 
 
 def build_report(
-    outcomes: Sequence[AttemptOutcome], since: float, now: float, *, is_sample: bool = False
+    outcomes: Sequence[AttemptOutcome], since: float, now: float, *, cluster: str = "", is_sample: bool = False
 ) -> ImpactReport:
     """Report the failures whose verdict was made after ``since``, and the attempts that ran since then.
 
-    outcomes: ordered by job and number.
+    outcomes: ordered by job and number. cluster: the one that is reported on, "" for all; a job may move.
     """
-    failures = _failures(outcomes, since, now)
+    all_runs = failed_runs(outcomes)
+    if cluster:
+        is_there = [outcome.cluster == cluster for outcome in outcomes]
+        outcomes, all_runs = list(compress(outcomes, is_there)), list(compress(all_runs, is_there))
+    times = run_times(outcomes, all_runs, since, now)
+    failures = _failures(outcomes, all_runs, since, now)
     runs = [failure.run for failure in failures]
-    times = run_times(outcomes, since, now)
     weeks = _grouped(failures, map(week_of, map(_DIAGNOSED, failures)))
     launched = [outcome for outcome in outcomes if outcome.opened >= since]
     return ImpactReport(
@@ -167,13 +173,13 @@ def build_report(
         by_cluster=_shares(failures, _CLUSTER),
         cost_by_category=_costs(failures, _CATEGORY),
         cost_by_type=_costs(failures, attrgetter("type"), _type_label),
-        cost_by_size=_costs(failures, lambda outcome: size_of(outcome.gpus)),
-        cost_by_user=_costs(failures, attrgetter("user"))[:LISTED],
-        costly_nodes=_costs(failures, attrgetter("node"), cluster_of=_CLUSTER)[:MOST_COSTLY],
-        costly_jobs=_costs(failures, attrgetter("attempt.job"))[:MOST_COSTLY],
-        costly_incidents=_costs(failures, attrgetter("incident"), _incident_label)[:MOST_COSTLY],
+        cost_by_size=_costs(failures, _size_of),
+        cost_by_user=_costs(failures, attrgetter("user"), most=LISTED),
+        costly_nodes=_costs(failures, attrgetter("node"), cluster_of=_CLUSTER, most=MOST_COSTLY),
+        costly_jobs=_costs(failures, attrgetter("job"), most=MOST_COSTLY),
+        costly_incidents=_costs(failures, attrgetter("incident"), _incident_label, most=MOST_COSTLY),
         to_verdict=spread(run.diagnosed - run.failed for run in runs),
-        to_plan=spread(outcome.plan.created - run.failed for outcome, run, _, _ in failures if outcome.plan),
+        to_plan=spread(outcome.planned - run.failed for outcome, run, _, _ in failures if outcome.planned is not None),
         to_relaunch=spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
@@ -181,19 +187,20 @@ def build_report(
         queue_by_size=_spreads_by_size(launched, _WAITED),
         startup=_known_spread(launched, _STARTUP),
         startup_by_size=_spreads_by_size(launched, _STARTUP),
-        relaunches=sum(outcome.attempt.number > 1 for outcome in launched),
+        relaunches=sum(outcome.number > 1 for outcome in launched),
         is_sample=is_sample,
     )
 
 
-def _failures(outcomes: Iterable[AttemptOutcome], since: float, now: float) -> list[_Failure]:
+def _failures(
+    outcomes: Iterable[AttemptOutcome], runs: Iterable[FailedRun | None], since: float, now: float
+) -> list[_Failure]:
     failures = []
-    for outcome in outcomes:
-        run = outcome.failure
+    for outcome, run in zip(outcomes, runs, strict=True):
         if run is None or run.diagnosed < since:
             continue
         hours = lost_hours(run, now) if run.gpus else None
-        failures.append(_Failure(outcome, run, closing_of(outcome, now), hours))
+        failures.append(_Failure(outcome, run, closing_of(outcome, run, now), hours))
     return failures
 
 
@@ -238,21 +245,24 @@ def _costs(
     name_of: _Text,
     label: Callable[[AttemptOutcome], str] | None = None,
     cluster_of: _Text = _no_cluster,
+    most: int | None = None,
 ) -> list[Cost]:
-    """Sum up the cost of each group that has a name, the highest first."""
+    """Sum up the cost of each group that has a name; of the ``most`` highest, the highest first."""
     outcomes = [failure.outcome for failure in failures]
     keys = zip(map(cluster_of, outcomes), map(name_of, outcomes), strict=True)
-    costs = []
+    sums = []
     for (cluster, name), members in _grouped(failures, keys).items():
-        if not name:
-            continue
-        hours = [member.hours for member in members if member.hours is not None]
+        if name:
+            hours = [member.hours for member in members if member.hours is not None]
+            sums.append((-math.fsum(hours), -len(members), cluster, name, len(members) - len(hours), members))
+    costs = []
+    for cost, count, cluster, name, without_gpus, members in sorted(sums)[:most]:
         shown = ""
         if label:
             newest = max(members, key=_DIAGNOSED)
             shown = label(newest.outcome)
-        costs.append(Cost(str(name), len(members), math.fsum(hours), len(members) - len(hours), cluster, shown))
-    return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
+        costs.append(Cost(name, -count, -cost, without_gpus, cluster, shown))
+    return costs
 
 
 def spread(seconds: Iterable[float]) -> Spread:
@@ -274,8 +284,12 @@ def _spreads_by_size(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -
     for outcome in launched:
         seconds = seconds_of(outcome)
         if seconds is not None:
-            by_size[size_of(outcome.gpus)].append(seconds)
+            by_size[_size_of(outcome)].append(seconds)
     return {size: spread(by_size[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
+
+
+def _size_of(outcome: AttemptOutcome) -> str:
+    return size_of(gpus_of(outcome.gpus))
 
 
 @lru_cache(1024)
@@ -290,10 +304,10 @@ def _rates(times: Iterable[RunTime], since: float) -> list[FailureRate]:
     """Rate of each size that ran, the smallest jobs first."""
     hours, failures = defaultdict[str, float](float), defaultdict[str, int](int)
     for time in times:
-        size = size_of(time.outcome.gpus)
+        size = _size_of(time.outcome)
         hours[size] += time.held / HOUR
-        failure = time.outcome.failure
-        if failure and failure.diagnosed >= since and time.outcome.category is Category.INFRASTRUCTURE:
+        is_infrastructure = time.outcome.category == Category.INFRASTRUCTURE
+        if is_infrastructure and time.run and time.run.diagnosed >= since:
             failures[size] += 1
     return [failure_rate(size, hours[size], failures[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in hours]
 

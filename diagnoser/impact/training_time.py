@@ -2,11 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby, zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
-from diagnoser.model import AttemptOutcome
+from diagnoser.impact.failures import gpus_of
+from diagnoser.model import AttemptOutcome, FailedRun
 
 HOUR = 3600.0
 LONG = 24 * HOUR
@@ -14,9 +15,13 @@ LONG = 24 * HOUR
 
 
 class RunTime(NamedTuple):
-    """One attempt within the window. held: seconds that it held its GPUs. trained: those that were not lost later."""
+    """One attempt within the window, with its failure.
+
+    held: seconds that it held its GPUs. trained: those that were not lost later.
+    """
 
     outcome: AttemptOutcome
+    run: FailedRun | None
     start: float
     held: float
     trained: float
@@ -44,33 +49,41 @@ class LongJob:
     is_bound: bool
 
 
-def run_times(outcomes: Iterable[AttemptOutcome], since: float, now: float) -> list[RunTime]:
-    """outcomes: ordered by job and number. An attempt ends at the latest when the next one of its job begins."""
+def run_times(
+    outcomes: Sequence[AttemptOutcome], runs: Iterable[FailedRun | None], since: float, now: float
+) -> list[RunTime]:
+    """Measure attempts, each of which ends at the latest when the next one of its job begins.
+
+    outcomes: ordered by job and number. runs: the failure of each.
+    """
     times = list[RunTime]()
-    for _, attempts in groupby(outcomes, attrgetter("attempt.job")):
-        of_job = list(attempts)
-        has_checkpoints = any(outcome.saved is not None for outcome in of_job)
-        ends = [following.opened for _, following in pairwise(of_job)] + [now]
-        for outcome, latest in zip(of_job, ends, strict=True):
-            times.append(_run_time(outcome, since, min(outcome.until, latest), has_checkpoints=has_checkpoints))
+    saving = {outcome.job for outcome in outcomes if outcome.saved is not None}
+    for outcome, run, following in zip_longest(outcomes, runs, outcomes[1:]):
+        end = outcome.ended or outcome.last_line or outcome.opened
+        latest = now
+        if following is not None and following.job == outcome.job:
+            latest = following.opened
+        times.append(_run_time(outcome, run, since, min(end, latest), has_checkpoints=outcome.job in saving))
     return times
 
 
-def _run_time(outcome: AttemptOutcome, since: float, end: float, *, has_checkpoints: bool) -> RunTime:
+def _run_time(
+    outcome: AttemptOutcome, run: FailedRun | None, since: float, end: float, *, has_checkpoints: bool
+) -> RunTime:
     start = max(outcome.opened, since)
     held = max(0.0, end - start)
     trained_until = end
-    if outcome.failure:
-        trained_until = outcome.failure.failed
+    if run:
+        trained_until = run.failed
         if has_checkpoints:
             trained_until = min(trained_until, outcome.saved or start)
-    return RunTime(outcome, start, held, min(held, max(0.0, trained_until - start)))
+    return RunTime(outcome, run, start, held, min(held, max(0.0, trained_until - start)))
 
 
 def long_jobs(times: Iterable[RunTime]) -> list[LongJob]:
     """List the long jobs, the lowest ETTR first. times: ordered by job and number."""
     jobs = list[LongJob]()
-    for job, runs in groupby(times, attrgetter("outcome.attempt.job")):
+    for job, runs in groupby(times, attrgetter("outcome.job")):
         measured = _long_job(job, list(runs))
         if measured:
             jobs.append(measured)
@@ -84,11 +97,11 @@ def _long_job(job: str, runs: Sequence[RunTime]) -> LongJob | None:
         return None
     held = sum(run.held for run in runs)
     trained = sum(run.trained for run in runs)
-    failures = sum(run.outcome.failure is not None for run in runs)
+    failures = sum(run.run is not None for run in runs)
     has_checkpoints = any(run.outcome.saved is not None for run in runs)
     return LongJob(
         job=job,
-        gpus=runs[-1].outcome.gpus,
+        gpus=gpus_of(runs[-1].outcome.gpus),
         hours=seconds / HOUR,
         ettr=trained / seconds,
         goodput=trained / held if held else 0.0,

@@ -5,7 +5,7 @@ turns all of them into ``Evidence``; the pipeline turns that and the ``Facts`` o
 policy turns that into a ``Plan``; what leaves the service is an ``OutboxMessage``.
 """
 
-from diagnoser.model.attempt_outcomes import AttemptOutcome, FailedRun, PlanOutcome
+from diagnoser.model.attempt_outcomes import AttemptOutcome, FailedRun
 from diagnoser.model.baseline import NO_DIFF, Baseline, CleanRun, Diff, NewLine
 from diagnoser.model.diagnosis import (
     ASK_REASONS,

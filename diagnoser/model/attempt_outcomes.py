@@ -2,10 +2,6 @@
 
 from typing import NamedTuple
 
-from diagnoser.model.jobs import AttemptKey
-from diagnoser.model.plans import Mode, PlanState
-from diagnoser.model.taxonomy import Category, FailureType
-
 
 class FailedRun(NamedTuple):
     """A launch that failed. Times are seconds since the epoch.
@@ -16,7 +12,6 @@ class FailedRun(NamedTuple):
     None while it has no verdict.
     """
 
-    attempt: AttemptKey
     failed: float
     diagnosed: float
     gpus: int | None = None
@@ -25,43 +20,41 @@ class FailedRun(NamedTuple):
     next_succeeded: bool | None = None
 
 
-class PlanOutcome(NamedTuple):
-    """How the plan for a failure went.
-
-    reason: a ``PlanReason``. has_waited: whether it waited for a person at some time. is_vouched: whether a person
-    stood in for a proof that was missing.
-    """
-
-    created: float
-    mode: Mode
-    state: PlanState
-    reason: str
-    has_waited: bool = False
-    is_vouched: bool = False
-
-
 class AttemptOutcome(NamedTuple):
-    """An attempt and, where it failed, its failure.
+    """An attempt with its verdict, the plan for it and its incident, as they are stored.
 
-    cluster: where it ran, as its verdict has it; a job may move. user: whom the scheduler knows the job to belong to.
-    gpus: None where the job does not say. until: its end, else its last line. saved: when its newest durable checkpoint
-    was saved, None where it reported none. failure, category, type, plan: None where it did not fail.
-    incident, node: of the incident that the failure belongs to, "" for none. waited: seconds in the queue, None where
-    no scheduler says it. startup: seconds from its start to its first step, None where no verdict has seen one.
+    ended, last_line, fatal: as of ``Attempt``. saved: when its newest durable checkpoint was saved, None where it
+    reported none. waited: seconds in the queue, None where no scheduler says it. startup: seconds from its start to its
+    first step, None where no verdict has seen one. cluster: where it ran, as its verdict has it; a job may move. user:
+    whom the scheduler knows the job to belong to. gpus: as the job says them, None where it does not.
+
+    outcome, category, type, diagnosed: of its verdict, None where it has none. state, planned, mode, reason,
+    has_waited, is_vouched: of the plan, None where nothing was planned; has_waited: whether it waited for a person at
+    some time; is_vouched: whether a person stood in for a proof that was missing. incident, node: of the incident that
+    its failure belongs to.
     """
 
-    attempt: AttemptKey
+    job: str
+    number: int
     opened: float
-    until: float
-    cluster: str = ""
-    user: str = ""
-    gpus: int | None = None
+    ended: float | None = None
+    last_line: float = 0.0
+    fatal: float | None = None
     saved: float | None = None
-    failure: FailedRun | None = None
-    category: Category | None = None
-    type: FailureType | None = None
-    plan: PlanOutcome | None = None
-    incident: str = ""
-    node: str = ""
     waited: float | None = None
     startup: float | None = None
+    cluster: str = ""
+    user: str = ""
+    gpus: str | None = None
+    outcome: str | None = None
+    category: str | None = None
+    type: str | None = None
+    diagnosed: float | None = None
+    state: str | None = None
+    planned: float | None = None
+    mode: str | None = None
+    reason: str | None = None
+    has_waited: bool | None = None
+    is_vouched: bool | None = None
+    incident: str | None = None
+    node: str | None = None

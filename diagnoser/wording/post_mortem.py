@@ -45,7 +45,6 @@ class FailureStory:
             last_line=self.attempt.last_line,
         )
         return FailedRun(
-            attempt=self.attempt.key,
             failed=failed,
             diagnosed=self.record.created,
             gpus=gpus_of(gpus),

@@ -212,7 +212,7 @@ async def test_the_costly_ones_are_found_among_newer_script_errors(store: SqlSto
     assert {incident.diagnosis for incident in found} == {"01", "02", "11", "22"}
     assert next(incident for incident in found if incident.diagnosis == "02").escalated == 300.0
     runs = await store.diagnoses.runs_of_incidents([raised.id], 0.0, 10)
-    assert [run.attempt.job for run in runs.pop(raised.id)] == ["b"] and not runs
+    assert [run.diagnosed for run in runs.pop(raised.id)] == [201.0] and not runs
 
 
 async def test_pages_of_incidents_neither_repeat_nor_skip(store: SqlStore) -> None:

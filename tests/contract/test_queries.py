@@ -13,6 +13,7 @@ from diagnoser.adapters.sql.database import create_engine
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.model import (
     AttemptKey,
+    AttemptOutcome,
     CheckpointPhase,
     ClusterHistory,
     Diagnosis,
@@ -24,7 +25,6 @@ from diagnoser.model import (
     NodeProof,
     Plan,
     PlanChange,
-    PlanOutcome,
     PlanState,
     ProofKind,
     Provenance,
@@ -279,8 +279,8 @@ async def test_runs_that_failed_and_what_became_of_them(store: SqlStore) -> None
         acted = replace(plan(key, f"p{number}"), state=PlanState.REACHED, diagnosis=made.id) if number == 0 else None
         await store.work.save_diagnosis(claim, made, acted, [])
     hung, failed = await store.diagnoses.failed_runs(0.0, 10)
-    assert failed == FailedRun(AttemptKey("says", 1), 990.0, 1_000.0, 64, 1_950.0, True, True)
-    assert hung == FailedRun(AttemptKey("says-not", 1), 2_950.0, 3_000.0)
+    assert failed == FailedRun(990.0, 1_000.0, 64, 1_950.0, True, True)
+    assert hung == FailedRun(2_950.0, 3_000.0)
     assert await store.diagnoses.failed_runs(2_000.0, 10) == [hung]
     assert await store.diagnoses.failed_runs(0.0, 1) == [hung]
 
@@ -308,13 +308,19 @@ async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
     await store.work.save_diagnosis(claim, record(id_of(1_000.0, 1), claim, diagnosis(), 1_000.0), acted, [])
     await store.logs.append([append(second, at=2_000.0)])
     failed, runs = await store.impact.outcomes(0.0, 10)
-    assert failed.failure == FailedRun(first, 990.0, 1_000.0, 64, runs.opened, True, None)
-    assert failed.plan == PlanOutcome(200.0, Mode.OBSERVE, PlanState.REACHED, "reached", True, True)
-    assert (failed.saved, failed.cluster, failed.user, failed.gpus) == (900.0, "east", "ann", 64)
+    assert (failed.ended, failed.outcome, failed.diagnosed) == (990.0, Outcome.FAILED, 1_000.0)
+    assert plan_of(failed) == ("reached", 200.0, "observe", "reached", True, True)
+    assert (failed.saved, failed.cluster, failed.user, failed.gpus) == (900.0, "east", "ann", "64")
     assert (failed.category, failed.type) == (Category.INFRASTRUCTURE, FailureType.GPU_LOST)
     assert (failed.startup, runs.startup) == (42.0, None)
-    assert (runs.attempt, runs.failure, runs.plan, runs.until) == (second, None, None, 2_000.0)
-    assert [outcome.attempt for outcome in await store.impact.outcomes(1_500.0, 10)] == [second]
+    assert runs == AttemptOutcome("j", 2, 2_000.0, last_line=2_000.0, cluster="east", user="ann", gpus="64")
+    assert await store.impact.outcomes(1_500.0, 10) == [runs]
+    assert await store.impact.outcomes(0.0, 1) == [runs]
+
+
+def plan_of(outcome: AttemptOutcome) -> tuple[object, ...]:
+    plan = outcome.state, outcome.planned, outcome.mode, outcome.reason
+    return *plan, outcome.has_waited, outcome.is_vouched
 
 
 async def test_a_wait_in_the_queue_is_the_schedulers_word(store: SqlStore) -> None:
@@ -323,7 +329,7 @@ async def test_a_wait_in_the_queue_is_the_schedulers_word(store: SqlStore) -> No
         start = Event(EventKind.STARTED, 100.0, reason="Resources", provenance=provenance, submitted=submitted)
         await store.jobs.add_event(AttemptKey("waited"), start)
     await store.jobs.add_event(AttemptKey("told"), replace(start, provenance=Provenance.JOB))
-    waits = {outcome.attempt.job: outcome.waited for outcome in await store.impact.outcomes(0.0, 10)}
+    waits = {outcome.job: outcome.waited for outcome in await store.impact.outcomes(0.0, 10)}
     assert waits == {"waited": 60.0, "told": None}
     [attempt] = await store.jobs.attempts("waited")
     assert [event.waited for event in attempt.events if event.provenance is Provenance.SCHEDULER] == [60.0]
@@ -357,7 +363,6 @@ async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: Pla
     outcomes = await store.impact.outcomes(0.0, 10)
     assert len(outcomes) == 4
     for outcome in outcomes:
-        _, had_waited, person = outcome.attempt.job.rsplit("-", 2)
+        _, had_waited, person = outcome.job.rsplit("-", 2)
         has_waited = had_waited == "True" or state is PlanState.WAITING
-        assert outcome.plan == PlanOutcome(200.0, Mode.OBSERVE, state, LIES, has_waited, person == "True")
-        assert outcome.failure is not None and outcome.failure.by_plan is (state is PlanState.REACHED)
+        assert plan_of(outcome) == (state, 200.0, Mode.OBSERVE, LIES, has_waited, person == "True")

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from diagnoser.diagnosis.attempt_logs import collection_paused
+from diagnoser.diagnosis.collection_pause import collection_paused
 
 
 def test_the_collector_works_again_when_the_last_reader_is_done() -> None:

@@ -14,9 +14,9 @@ from diagnoser.impact import poisson
 from diagnoser.impact.closing import _BY_REASON, Closing
 from diagnoser.impact.markdown import report_markdown
 from diagnoser.impact.report import Cost, ImpactReport, Spread, build_report, size_of
-from diagnoser.model import AttemptKey, AttemptOutcome, FailedRun, Mode, PlanOutcome, PlanReason, PlanState
+from diagnoser.model import AttemptOutcome, Mode, PlanReason, PlanState
 from diagnoser.model.record_json import RecordJson
-from diagnoser.model.taxonomy import Category, FailureType
+from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.redaction.redact import redact
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,27 +53,23 @@ def failed(
     opened: float,
     hours: float,
     *,
-    after: float | None = None,
     planned: dict[str, Any] | None = None,
     verdict: float = 60.0,
     kind: tuple[Category, FailureType] = (INFRASTRUCTURE, ECC),
     gpus: int | None = 8,
     **more: Any,
 ) -> AttemptOutcome:
-    """after: hours from the failure to the next launch. verdict: seconds from the failure to the verdict and plan."""
-    end = opened + hours * HOUR
-    relaunched = None if after is None else end + after * HOUR
-    by_plan = planned is not None and planned["state"] is PlanState.REACHED
-    run = FailedRun(AttemptKey(job, number), end, end + verdict, gpus, relaunched, by_plan)
-    outcome = PlanOutcome(end + verdict, **planned) if planned else None
-    category, failure_type = kind
-    key = AttemptKey(job, number)
-    fields = {"gpus": gpus, "failure": run, "category": category, "type": failure_type, "plan": outcome, "until": end}
-    return AttemptOutcome(key, opened, **(fields | more))
+    """verdict: seconds from the failure to the verdict and plan."""
+    end, (category, failure_type) = opened + hours * HOUR, kind
+    fields = {"outcome": Outcome.FAILED, "category": category, "type": failure_type, "diagnosed": end + verdict}
+    if planned:
+        fields |= planned | {"planned": end + verdict}
+    return ran(job, number, opened, hours, gpus, **(fields | more))
 
 
-def ran(job: str, number: int, opened: float, hours: float, **more: Any) -> AttemptOutcome:
-    return AttemptOutcome(AttemptKey(job, number), opened, opened + hours * HOUR, **more)
+def ran(job: str, number: int, opened: float, hours: float, gpus: int | None = None, **more: Any) -> AttemptOutcome:
+    label = None if gpus is None else str(gpus)
+    return AttemptOutcome(job, number, opened, opened + hours * HOUR, gpus=label, **more)
 
 
 def fixture() -> Iterator[AttemptOutcome]:
@@ -81,7 +77,7 @@ def fixture() -> Iterator[AttemptOutcome]:
     for number in range(10):
         job, opened = f"a{number}", at("2026-09-15T00:00Z") + number * HOUR
         node: dict[str, Any] = {"cluster": "east", "user": "ann", "node": "n1" if number < 5 else "n2"}
-        yield failed(job, 1, opened, 5, after=1, planned=CARRIED_OUT, **node)
+        yield failed(job, 1, opened, 5, planned=CARRIED_OUT, **node)
         yield ran(job, 2, opened + 6 * HOUR, 2, gpus=8, **node)
     # one job that is launched nine times: eight fail after ten hours, an hour after a checkpoint, and are approved.
     # The first fails on Sunday in UTC, and on Monday where the site is.
@@ -89,7 +85,7 @@ def fixture() -> Iterator[AttemptOutcome]:
     of_b: dict[str, Any] = {"cluster": "east", "user": "cal", "node": "n3", "gpus": 64}
     for number in range(1, 9):
         shape: dict[str, Any] = {"verdict": 120.0, "kind": (INFRASTRUCTURE, NCCL), "saved": opened + 9 * HOUR} | of_b
-        yield failed("b", number, opened, 10, after=0.5, planned=APPROVED, **shape)
+        yield failed("b", number, opened, 10, planned=APPROVED, **shape)
         opened += 10.5 * HOUR
     yield ran("b", 9, opened, 10, **of_b)
     # 6 errors in scripts, of jobs that do not say their GPUs
@@ -102,7 +98,7 @@ def fixture() -> Iterator[AttemptOutcome]:
     for number, after in enumerate((2, 3, 4, 5, 6)):
         job, begun = f"d{number}", at("2026-09-22T00:00Z")
         of_d: dict[str, Any] = {"cluster": "west", "user": "ann", "node": "n1"}
-        yield failed(job, 1, begun, 5, after=after, planned=UNPROVEN, **of_d)
+        yield failed(job, 1, begun, 5, planned=UNPROVEN, **of_d)
         yield ran(job, 2, begun + (5 + after) * HOUR, 1, gpus=8, **of_d)
     # 2 jobs at the same time on one node, whose second launch begins ten minutes before the first one ends
     for job in ("e1", "e2"):
@@ -113,13 +109,13 @@ def fixture() -> Iterator[AttemptOutcome]:
             "user": "eve",
             "node": "n1",
         }
-        yield failed(job, 1, at("2026-09-16T06:00Z"), 4, after=-1 / 6, **of_e)
+        yield failed(job, 1, at("2026-09-16T06:00Z"), 4, **of_e)
         yield failed(job, 2, at("2026-09-16T09:50Z"), 13 / 6, **of_e)
     # a job that moves to another cluster
     begun = at("2026-09-23T00:00Z")
     of_f: dict[str, Any] = {"gpus": 32, "user": "fay", "node": "n4"}
-    yield failed("f", 1, begun, 4, after=1, planned=CARRIED_OUT, cluster="east", **of_f)
-    yield failed("f", 2, begun + 5 * HOUR, 4, after=2, planned=CARRIED_OUT, cluster="west", **of_f)
+    yield failed("f", 1, begun, 4, planned=CARRIED_OUT, cluster="east", **of_f)
+    yield failed("f", 2, begun + 5 * HOUR, 4, planned=CARRIED_OUT, cluster="west", **of_f)
     yield ran("f", 3, begun + 11 * HOUR, 4, cluster="west", **of_f)
     # 2 that are open, and 3 that nobody launched again
     of_g: dict[str, Any] = {"cluster": "east", "user": "gus"}
@@ -224,7 +220,7 @@ def test_training_time_of_long_jobs(report: ImpactReport) -> None:
 
 def test_a_job_that_reports_no_checkpoint_has_a_bound() -> None:
     """What it lost since the last one is not known."""
-    runs = [failed("j", 1, NOW - 30 * HOUR, 10, after=5), ran("j", 2, NOW - 15 * HOUR, 15)]
+    runs = [failed("j", 1, NOW - 30 * HOUR, 10), ran("j", 2, NOW - 15 * HOUR, 15)]
     (job,) = build_report(runs, NOW - 7 * DAY, NOW).long_jobs
     assert job.is_bound
     assert job.ettr == pytest.approx(25 / 30)

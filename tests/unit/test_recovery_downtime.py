@@ -1,14 +1,14 @@
 """What failures cost, and what is not known of it."""
 
-from diagnoser.model import AttemptKey, FailedRun
+from diagnoser.model import FailedRun
 from diagnoser.recovery.downtime import FATAL_AGE, GIVEN_UP, HOUR, RecoveryFigures, failed_at, recovery_figures
 
 NOW = 1_000_000.0
 
 
-def run(name: str = "a", **fields: object) -> FailedRun:
+def run(**fields: object) -> FailedRun:
     values: dict[str, object] = {"failed": NOW - 2 * HOUR, "diagnosed": NOW - 2 * HOUR + 30}
-    return FailedRun(AttemptKey(name, 1), **(values | fields))  # type: ignore[arg-type]
+    return FailedRun(**(values | fields))  # type: ignore[arg-type]
 
 
 def test_lost_hours_go_to_the_next_launch_or_to_now() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.model import AttemptKey, FailedRun, Incident, IncidentState
+from diagnoser.model import FailedRun, Incident, IncidentState
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.recovery.priority import by_cost, is_one_off
 
@@ -36,7 +36,7 @@ SCRIPT = replace(
 
 
 def run(gpus: int | None, hours: float, relaunched: float | None = None) -> FailedRun:
-    return FailedRun(AttemptKey("j"), NOW - hours * HOUR, NOW - hours * HOUR, gpus, relaunched)
+    return FailedRun(NOW - hours * HOUR, NOW - hours * HOUR, gpus, relaunched)
 
 
 def first(*incidents: Incident, **runs: list[FailedRun]) -> str:

@@ -22,7 +22,7 @@ from sqlalchemy import Table, func, select
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.adapters.sql.tables import attempts, diagnoses, events, incident_attempts, incidents, jobs, plans
-from diagnoser.diagnosis.attempt_logs import collection_paused
+from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.impact.report import ATTEMPTS, build_report
 from diagnoser.model import (
     AttemptKey,
@@ -66,7 +66,9 @@ def job_of(number: int) -> tuple[Job, float]:
 def rows_of(job: Job, launch: int, opened: float) -> Iterator[tuple[Table, dict[str, Any]]]:
     """The rows of one launch."""
     key, ended = AttemptKey(job.id, launch), opened + RAN
-    yield attempts, {"job": key.job, "number": launch, "opened": opened, "last_line": ended, "ended": ended}
+    ran = {"opened": opened, "last_line": ended, "ended": ended}
+    reported = {"submitted": opened - 60, "started": opened, "saved": opened + 600 * (CHECKPOINTS - 1)}
+    yield attempts, {"job": key.job, "number": launch} | ran | reported
     start = Event(EventKind.STARTED, opened, provenance=Provenance.SCHEDULER, submitted=opened - 60)
     yield events, codec.event_row(key, start)
     for step in range(CHECKPOINTS):

@@ -379,7 +379,6 @@ def _failed_run(row: RowMapping) -> FailedRun:
     hung = row["outcome"] == Outcome.HUNG.value
     next_category = row["next_category"]
     return FailedRun(
-        attempt=AttemptKey(row["job"], row["number"]),
         failed=failed_at(hung=hung, fatal=row["fatal"], ended=row["ended"], last_line=row["last_line"]),
         diagnosed=row["created"],
         gpus=gpus_of(row["gpus"]),

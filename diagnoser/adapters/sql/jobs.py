@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Update, and_, case, delete, func, literal, not_, select, update
+from sqlalchemy import ColumnElement, Select, Update, and_, case, delete, func, literal, not_, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
@@ -49,6 +49,7 @@ _CHUNK = 10_000
 """Rows of one call of the driver; other requests have their turn in between."""
 
 
+_NOT_SAVED = (CheckpointPhase.STAGED, CheckpointPhase.BAD)
 OF_CHECKPOINT = events.c.digest.startswith(codec.CHECKPOINT)
 _OWNED = select(jobs.c.id, jobs.c.cluster, jobs.c.tenant)
 
@@ -125,6 +126,7 @@ class JobRepository(Repository):
             new = await insert_new(connection, events, [codec.event_row(attempt, event)])
             if new:
                 await _look_again(connection, attempt, event)
+                await _note_times(connection, attempt, event)
             if new and event.kind is EventKind.CHECKPOINT:
                 await _drop_surplus(connection, attempt)
             await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
@@ -180,6 +182,17 @@ async def _look_again(connection: AsyncConnection, attempt: AttemptKey, event: E
         await connection.execute(_looked_at_soon(attempt))
     elif is_news:
         await connection.run_sync(touch_attempts, [row])
+
+
+async def _note_times(connection: AsyncConnection, attempt: AttemptKey, event: Event) -> None:
+    """Keep the times that the report of impact reads of every attempt: looking up their events would take longer than
+    all else that it does."""
+    mine = update(attempts).where(of_attempt(attempts, attempt))
+    if event.kind is EventKind.STARTED and event.provenance is Provenance.SCHEDULER:
+        await connection.execute(mine.values(submitted=event.submitted, started=event.time))
+    if event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED:
+        is_newer = or_(attempts.c.saved.is_(None), attempts.c.saved < event.time)
+        await connection.execute(mine.where(is_newer).values(saved=event.time))
 
 
 async def _know_nodes(connection: AsyncConnection, job: Job, merged: Job) -> None:

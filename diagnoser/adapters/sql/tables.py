@@ -156,6 +156,8 @@ attempts = Table(
         "looked_at", BigInteger, nullable=False, default=-1, server_default="-1"
     ),  # revision whose silence the lease puts off
     Column("first_step", Double),  # NULL where no verdict has seen one
+    *_numbers(Double, "submitted", "started", nullable=True),  # as its scheduler says; NULL where it does not
+    Column("saved", Double),  # when its newest checkpoint was; NULL where it reported none
 )
 
 IS_JOB = text("substr(attempts.job, 1, 1) != '~'")
@@ -256,20 +258,6 @@ events = Table(
     Column("body", Text, nullable=False),
     _of_attempt(),
 )
-
-IS_SAVED = text(
-    "substr(events.digest, 1, 11) = 'checkpoint-' AND "
-    """length(replace(replace(events.body, '"phase":"staged"', ''), '"phase":"bad"', '')) = length(events.body)"""
-)
-"""Whether the event is of a checkpoint that is saved. Nothing is bound, as in ``IS_JOB``."""
-
-Index("events_saved", events.c.job, events.c.attempt, events.c.time, **_where(IS_SAVED))
-
-
-def submitted_of(body: ColumnElement[str]) -> ColumnElement[Any]:
-    """When a launch was put into the queue, by the event of its start."""
-    return _OfBody("submitted", body, is_number=True, has_log_text=True)
-
 
 FACETS = ("outcome", "category", "type", "cluster", "family", "decided_by")
 """Columns of the diagnoses that people narrow the list by."""

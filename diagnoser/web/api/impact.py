@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from fastapi import Query
 from pydantic import Field
 
-from diagnoser.diagnosis.attempt_logs import collection_paused
+from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.impact.report import SHOWN_ATTEMPTS, ImpactReport, build_report
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.views import WITHIN
@@ -36,6 +36,4 @@ async def read_report(core: Core, query: ImpactQuery) -> ImpactReport:
     with collection_paused():
         outcomes = await core.store.impact.outcomes(since, SHOWN_ATTEMPTS)
         is_sample = len(outcomes) == SHOWN_ATTEMPTS
-        if query.cluster:
-            outcomes = [outcome for outcome in outcomes if outcome.cluster == query.cluster]
-        return await asyncio.to_thread(build_report, outcomes, since, now, is_sample=is_sample)
+        return await asyncio.to_thread(build_report, outcomes, since, now, cluster=query.cluster, is_sample=is_sample)

@@ -3,13 +3,13 @@
 import math
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import compress
+from itertools import chain, compress, repeat
 from operator import attrgetter
 from statistics import median
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from diagnoser.impact import poisson
 from diagnoser.impact.closing import Closing, closing_of
@@ -124,22 +124,9 @@ class ImpactReport:
     is_sample: bool = False
 
 
-class _Failure(NamedTuple):
-    """A failed attempt with what is counted of it. hours: None where the GPUs are not known."""
-
-    outcome: AttemptOutcome
-    run: FailedRun
-    closing: Closing
-    hours: float | None
-
-
 K = TypeVar("K", bound=Hashable)
-_Text = Callable[[AttemptOutcome], str]
-_OUTCOME = attrgetter("outcome")
-_CATEGORY: _Text = attrgetter("category")
-_CLUSTER: _Text = attrgetter("cluster")
+V = TypeVar("V")
 _Seconds = Callable[[AttemptOutcome], float | None]
-_DIAGNOSED = attrgetter("run.diagnosed")
 _WAITED: _Seconds = attrgetter("waited")
 _STARTUP: _Seconds = attrgetter("startup")
 
@@ -156,113 +143,109 @@ def build_report(
         is_there = [outcome.cluster == cluster for outcome in outcomes]
         outcomes, all_runs = list(compress(outcomes, is_there)), list(compress(all_runs, is_there))
     times = run_times(outcomes, all_runs, since, now)
-    failures = _failures(outcomes, all_runs, since, now)
-    runs = [failure.run for failure in failures]
-    weeks = _grouped(failures, map(week_of, map(_DIAGNOSED, failures)))
     launched = [outcome for outcome in outcomes if outcome.opened >= since]
+    queues, startups = _seconds_by_size(launched, _WAITED), _seconds_by_size(launched, _STARTUP)
+    # from here on a list for each fact of the failures, in one order
+    is_counted = [run is not None and run.diagnosed >= since for run in all_runs]
+    failures, runs = list(compress(outcomes, is_counted)), [run for run in compress(all_runs, is_counted) if run]
+    closings = [closing_of(outcome, run, now) for outcome, run in zip(failures, runs, strict=True)]
+    hours = [lost_hours(run, now) if run.gpus else None for run in runs]
+    clusters = [outcome.cluster for outcome in failures]
+    categories = [outcome.category for outcome in failures]
+    weeks = _grouped([week_of(run.diagnosed) for run in runs], closings)
     return ImpactReport(
         since=since,
         until=now,
         attempts=len(outcomes),
         recovery=recovery_figures(runs, now),
         manual=manual_recovery(runs),
-        closings=dict.fromkeys(Closing, 0) | Counter(failure.closing for failure in failures),
-        share=_closed("", failures),
+        closings=dict.fromkeys(Closing, 0) | Counter(closings),
+        share=_closed("", closings),
         by_week=[_closed("", weeks[start], start) for start in sorted(weeks)],
-        by_category=_shares(failures, _CATEGORY),
-        by_cluster=_shares(failures, _CLUSTER),
-        cost_by_category=_costs(failures, _CATEGORY),
-        cost_by_type=_costs(failures, attrgetter("type"), _type_label),
-        cost_by_size=_costs(failures, _size_of),
-        cost_by_user=_costs(failures, attrgetter("user"), most=LISTED),
-        costly_nodes=_costs(failures, attrgetter("node"), cluster_of=_CLUSTER, most=MOST_COSTLY),
-        costly_jobs=_costs(failures, attrgetter("job"), most=MOST_COSTLY),
-        costly_incidents=_costs(failures, attrgetter("incident"), _incident_label, most=MOST_COSTLY),
-        to_verdict=spread(run.diagnosed - run.failed for run in runs),
-        to_plan=spread(outcome.planned - run.failed for outcome, run, _, _ in failures if outcome.planned is not None),
-        to_relaunch=spread(run.relaunched - run.failed for run in runs if run.relaunched is not None),
+        by_category=_shares(categories, closings),
+        by_cluster=_shares(clusters, closings),
+        cost_by_category=_costs(categories, hours),
+        cost_by_type=[_of_type(cost) for cost in _costs([outcome.type for outcome in failures], hours)],
+        cost_by_size=_costs(map(_size_of, failures), hours),
+        cost_by_user=_costs([outcome.user for outcome in failures], hours, most=LISTED),
+        costly_nodes=_costs([outcome.node for outcome in failures], hours, clusters, most=MOST_COSTLY),
+        costly_jobs=_costs([outcome.job for outcome in failures], hours, most=MOST_COSTLY),
+        costly_incidents=_incidents(failures, hours),
+        to_verdict=spread([run.diagnosed - run.failed for run in runs]),
+        to_plan=spread(_until_plan(failures, runs)),
+        to_relaunch=spread([run.relaunched - run.failed for run in runs if run.relaunched is not None]),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
-        queue=_known_spread(launched, _WAITED),
-        queue_by_size=_spreads_by_size(launched, _WAITED),
-        startup=_known_spread(launched, _STARTUP),
-        startup_by_size=_spreads_by_size(launched, _STARTUP),
+        queue=spread(chain.from_iterable(queues.values())),
+        queue_by_size={size: spread(seconds) for size, seconds in queues.items()},
+        startup=spread(chain.from_iterable(startups.values())),
+        startup_by_size={size: spread(seconds) for size, seconds in startups.items()},
         relaunches=sum(outcome.number > 1 for outcome in launched),
         is_sample=is_sample,
     )
 
 
-def _failures(
-    outcomes: Iterable[AttemptOutcome], runs: Iterable[FailedRun | None], since: float, now: float
-) -> list[_Failure]:
-    failures = []
-    for outcome, run in zip(outcomes, runs, strict=True):
-        if run is None or run.diagnosed < since:
-            continue
-        hours = lost_hours(run, now) if run.gpus else None
-        failures.append(_Failure(outcome, run, closing_of(outcome, run, now), hours))
-    return failures
-
-
-def _grouped(failures: Iterable[_Failure], keys: Iterable[K]) -> dict[K, list[_Failure]]:
-    """keys: of the group of each failure, in their order."""
-    groups = defaultdict[K, list[_Failure]](list)
-    for key, failure in zip(keys, failures, strict=True):
-        groups[key].append(failure)
+def _grouped(keys: Iterable[K], values: Iterable[V]) -> dict[K, list[V]]:
+    """keys: of the group of each value, in their order."""
+    groups = defaultdict[K, list[V]](list)
+    for key, value in zip(keys, values, strict=True):
+        groups[key].append(value)
     return groups
 
 
-def _closed(name: str, failures: Sequence[_Failure], start: float = 0.0) -> ClosedShare:
-    closings = [failure.closing for failure in failures]
+def _closed(name: str, closings: Sequence[Closing], start: float = 0.0) -> ClosedShare:
     automatic = closings.count(Closing.AUTOMATIC)
-    closed = len(failures) - closings.count(Closing.OPEN)
+    closed = len(closings) - closings.count(Closing.OPEN)
     share = automatic / closed if closed else None
     return ClosedShare(name, closed, automatic, share, start)
 
 
-def _shares(failures: Sequence[_Failure], name_of: _Text) -> list[ClosedShare]:
-    groups = _grouped(failures, map(name_of, map(_OUTCOME, failures)))
-    return [_closed(str(name), groups[name]) for name in sorted(groups)]
-
-
-def _no_cluster(_: AttemptOutcome) -> str:
-    """Most groups are no cluster's."""
-    return ""
-
-
-def _type_label(outcome: AttemptOutcome) -> str:
-    return words.name(outcome.type or FailureType.UNKNOWN)
-
-
-def _incident_label(outcome: AttemptOutcome) -> str:
-    """The type of the newest failure of an incident, with its node."""
-    cause = words.name(outcome.type or FailureType.UNKNOWN)
-    return f"{cause} on {outcome.node}" if outcome.node else cause
+def _shares(names: Iterable[str | None], closings: Iterable[Closing]) -> list[ClosedShare]:
+    """names: of the group of each failure."""
+    groups = _grouped([name or "" for name in names], closings)
+    return [_closed(name, groups[name]) for name in sorted(groups)]
 
 
 def _costs(
-    failures: Sequence[_Failure],
-    name_of: _Text,
-    label: Callable[[AttemptOutcome], str] | None = None,
-    cluster_of: _Text = _no_cluster,
+    names: Iterable[str | None],
+    hours: Iterable[float | None],
+    clusters: Iterable[str] = repeat(""),
     most: int | None = None,
 ) -> list[Cost]:
-    """Sum up the cost of each group that has a name; of the ``most`` highest, the highest first."""
-    outcomes = [failure.outcome for failure in failures]
-    keys = zip(map(cluster_of, outcomes), map(name_of, outcomes), strict=True)
+    """Sum up the cost of each group that has a name; of the ``most`` highest, the highest first.
+
+    names: of the group of each failure. clusters: for groups that are another one on another cluster.
+    """
     sums = []
-    for (cluster, name), members in _grouped(failures, keys).items():
+    for (cluster, name), members in _grouped(zip(clusters, names, strict=False), hours).items():
         if name:
-            hours = [member.hours for member in members if member.hours is not None]
-            sums.append((-math.fsum(hours), -len(members), cluster, name, len(members) - len(hours), members))
+            known = [cost for cost in members if cost is not None]
+            sums.append((-math.fsum(known), -len(members), cluster, name, len(members) - len(known)))
+    highest = sorted(sums)[:most]
+    return [Cost(name, -count, -cost, without_gpus, cluster) for cost, count, cluster, name, without_gpus in highest]
+
+
+def _of_type(cost: Cost) -> Cost:
+    return replace(cost, label=words.name(cost.name))
+
+
+def _incidents(failures: Sequence[AttemptOutcome], hours: Iterable[float | None]) -> list[Cost]:
+    """The incidents that cost most, by the type of their newest failure and their node."""
     costs = []
-    for cost, count, cluster, name, without_gpus, members in sorted(sums)[:most]:
-        shown = ""
-        if label:
-            newest = max(members, key=_DIAGNOSED)
-            shown = label(newest.outcome)
-        costs.append(Cost(name, -count, -cost, without_gpus, cluster, shown))
+    for cost in _costs([outcome.incident for outcome in failures], hours, most=MOST_COSTLY):
+        newest = max((outcome for outcome in failures if outcome.incident == cost.name), key=attrgetter("diagnosed"))
+        label = words.name(newest.type or FailureType.UNKNOWN)
+        if newest.node:
+            label = f"{label} on {newest.node}"
+        costs.append(replace(cost, label=label))
     return costs
+
+
+def _until_plan(failures: Iterable[AttemptOutcome], runs: Iterable[FailedRun]) -> Iterator[float]:
+    """Seconds from failures to their plans, of those that have one."""
+    for outcome, run in zip(failures, runs, strict=True):
+        if outcome.planned is not None:
+            yield outcome.planned - run.failed
 
 
 def spread(seconds: Iterable[float]) -> Spread:
@@ -273,26 +256,25 @@ def spread(seconds: Iterable[float]) -> Spread:
     return Spread(len(ordered), median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1])
 
 
-def _known_spread(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -> Spread:
-    """Spread of the launches that say it."""
-    return spread(seconds for seconds in map(seconds_of, launched) if seconds is not None)
-
-
-def _spreads_by_size(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -> dict[str, Spread]:
-    """By size of the job, the smallest first; sizes of which nothing is known are left out."""
+def _seconds_by_size(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -> dict[str, list[float]]:
+    """Seconds of the launches that say them, by the size of the job, the smallest first."""
     by_size = defaultdict[str, list[float]](list)
     for outcome in launched:
         seconds = seconds_of(outcome)
         if seconds is not None:
             by_size[_size_of(outcome)].append(seconds)
-    return {size: spread(by_size[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
+    return {size: by_size[size] for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
 
 
 def _size_of(outcome: AttemptOutcome) -> str:
-    return size_of(gpus_of(outcome.gpus))
+    return _size_of_label(outcome.gpus)
 
 
 @lru_cache(1024)
+def _size_of_label(label: str | None) -> str:
+    return size_of(gpus_of(label))
+
+
 def size_of(gpus: int | None) -> str:
     """Name the size of a job: ``9-64`` GPUs."""
     if not gpus:
@@ -305,7 +287,7 @@ def _rates(times: Iterable[RunTime], since: float) -> list[FailureRate]:
     hours, failures = defaultdict[str, float](float), defaultdict[str, int](int)
     for time in times:
         size = _size_of(time.outcome)
-        hours[size] += time.held / HOUR
+        hours[size] += (time.end - time.start) / HOUR
         is_infrastructure = time.outcome.category == Category.INFRASTRUCTURE
         if is_infrastructure and time.run and time.run.diagnosed >= since:
             failures[size] += 1

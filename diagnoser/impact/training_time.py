@@ -15,20 +15,12 @@ LONG = 24 * HOUR
 
 
 class RunTime(NamedTuple):
-    """One attempt within the window, with its failure.
-
-    held: seconds that it held its GPUs. trained: those that were not lost later.
-    """
+    """One attempt, with its failure and the time within the window in which it held its GPUs."""
 
     outcome: AttemptOutcome
     run: FailedRun | None
     start: float
-    held: float
-    trained: float
-
-    @property
-    def end(self) -> float:
-        return self.start + self.held
+    end: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +49,14 @@ def run_times(
     outcomes: ordered by job and number. runs: the failure of each.
     """
     times = list[RunTime]()
-    saving = {outcome.job for outcome in outcomes if outcome.saved is not None}
     for outcome, run, following in zip_longest(outcomes, runs, outcomes[1:]):
-        end = outcome.ended or outcome.last_line or outcome.opened
         latest = now
         if following is not None and following.job == outcome.job:
             latest = following.opened
-        times.append(_run_time(outcome, run, since, min(end, latest), has_checkpoints=outcome.job in saving))
+        start = max(outcome.opened, since)
+        end = min(outcome.ended or outcome.last_line or outcome.opened, latest)
+        times.append(RunTime(outcome, run, start, max(start, end)))
     return times
-
-
-def _run_time(
-    outcome: AttemptOutcome, run: FailedRun | None, since: float, end: float, *, has_checkpoints: bool
-) -> RunTime:
-    start = max(outcome.opened, since)
-    held = max(0.0, end - start)
-    trained_until = end
-    if run:
-        trained_until = run.failed
-        if has_checkpoints:
-            trained_until = min(trained_until, outcome.saved or start)
-    return RunTime(outcome, run, start, held, min(held, max(0.0, trained_until - start)))
 
 
 def long_jobs(times: Iterable[RunTime]) -> list[LongJob]:
@@ -95,10 +74,10 @@ def _long_job(job: str, runs: Sequence[RunTime]) -> LongJob | None:
     seconds = max([run.end for run in runs]) - min([run.start for run in runs])
     if seconds < LONG:
         return None
-    held = sum(run.held for run in runs)
-    trained = sum(run.trained for run in runs)
-    failures = sum(run.run is not None for run in runs)
+    held = sum(run.end - run.start for run in runs)
     has_checkpoints = any(run.outcome.saved is not None for run in runs)
+    trained = sum(_trained(run, has_checkpoints=has_checkpoints) for run in runs)
+    failures = sum(run.run is not None for run in runs)
     return LongJob(
         job=job,
         gpus=gpus_of(runs[-1].outcome.gpus),
@@ -108,3 +87,13 @@ def _long_job(job: str, runs: Sequence[RunTime]) -> LongJob | None:
         failures=failures,
         is_bound=failures > 0 and not has_checkpoints,
     )
+
+
+def _trained(run: RunTime, *, has_checkpoints: bool) -> float:
+    """Seconds that were not lost later: to the failure, or to the newest checkpoint where the job saves any."""
+    if run.run is None:
+        return run.end - run.start
+    until = min(run.run.failed, run.end)
+    if has_checkpoints:
+        until = min(until, run.outcome.saved or run.start)
+    return max(0.0, until - run.start)

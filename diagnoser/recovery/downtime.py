@@ -65,27 +65,19 @@ def gpus_of(label: object) -> int | None:
 
 def recovery_figures(runs: Sequence[FailedRun], now: float) -> RecoveryFigures:
     """runs: those that failed within the window."""
-    lost: list[float] = []
-    down: list[float] = []
-    judged = succeeded = 0
-    for run in runs:
-        if run.gpus:
-            lost.append(lost_hours(run, now))
-        if run.relaunched is not None:
-            down.append(_down(run))
-        if run.next_succeeded is not None:
-            judged += 1
-            succeeded += bool(run.next_succeeded)
+    lost = [lost_hours(run, now) for run in runs if run.gpus]
+    down = [_down(run) for run in runs if run.relaunched is not None]
+    judged = [run.next_succeeded for run in runs if run.next_succeeded is not None]
     return RecoveryFigures(
         failures=len(runs),
         lost_hours=sum(lost) if lost else None,
         without_gpus=len(runs) - len(lost),
         saved_hours=_saved(runs),
-        to_diagnosis=_mean(run.diagnosed - run.failed for run in runs),
+        to_diagnosis=_mean([run.diagnosed - run.failed for run in runs]),
         to_recovery=_mean(down),
         relaunched=len(down),
-        judged=judged,
-        succeeded=succeeded,
+        judged=len(judged),
+        succeeded=sum(judged),
     )
 
 
@@ -122,9 +114,10 @@ def _saved(runs: Sequence[FailedRun]) -> float | None:
 
 def _down(run: FailedRun) -> float:
     assert run.relaunched is not None, "the caller has checked"
-    return max(0.0, run.relaunched - run.failed)
+    seconds = run.relaunched - run.failed
+    return seconds if seconds > 0.0 else 0.0  # max() takes four times as long
 
 
 def _mean(values: Iterable[float]) -> float | None:
-    positive = [max(0.0, value) for value in values]
+    positive = [value if value > 0.0 else 0.0 for value in values]
     return fmean(positive) if positive else None

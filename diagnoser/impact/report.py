@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain, compress, repeat
+from itertools import chain, compress
 from operator import attrgetter
 from statistics import median
 from typing import TypeVar
@@ -124,8 +124,21 @@ class ImpactReport:
     is_sample: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Failures:
+    """The failures that are counted, a list for each fact of them. hours: None where the GPUs are not known."""
+
+    outcomes: Sequence[AttemptOutcome]
+    runs: Sequence[FailedRun]
+    closings: Sequence[Closing]
+    hours: Sequence[float | None]
+
+
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
+_Text = Callable[[AttemptOutcome], str]
+_CATEGORY: _Text = attrgetter("category")
+_CLUSTER: _Text = attrgetter("cluster")
 _Seconds = Callable[[AttemptOutcome], float | None]
 _WAITED: _Seconds = attrgetter("waited")
 _STARTUP: _Seconds = attrgetter("startup")
@@ -145,43 +158,54 @@ def build_report(
     times = run_times(outcomes, all_runs, since, now)
     launched = [outcome for outcome in outcomes if outcome.opened >= since]
     queues, startups = _seconds_by_size(launched, _WAITED), _seconds_by_size(launched, _STARTUP)
-    # from here on a list for each fact of the failures, in one order
-    is_counted = [run is not None and run.diagnosed >= since for run in all_runs]
-    failures, runs = list(compress(outcomes, is_counted)), [run for run in compress(all_runs, is_counted) if run]
-    closings = [closing_of(outcome, run, now) for outcome, run in zip(failures, runs, strict=True)]
-    hours = [lost_hours(run, now) if run.gpus else None for run in runs]
-    clusters = [outcome.cluster for outcome in failures]
-    categories = [outcome.category for outcome in failures]
-    weeks = _grouped([week_of(run.diagnosed) for run in runs], closings)
+    failures = _failures(outcomes, all_runs, since, now)
     return ImpactReport(
         since=since,
         until=now,
         attempts=len(outcomes),
-        recovery=recovery_figures(runs, now),
-        manual=manual_recovery(runs),
-        closings=dict.fromkeys(Closing, 0) | Counter(closings),
-        share=_closed("", closings),
-        by_week=[_closed("", weeks[start], start) for start in sorted(weeks)],
-        by_category=_shares(categories, closings),
-        by_cluster=_shares(clusters, closings),
-        cost_by_category=_costs(categories, hours),
-        cost_by_type=[_of_type(cost) for cost in _costs([outcome.type for outcome in failures], hours)],
-        cost_by_size=_costs(map(_size_of, failures), hours),
-        cost_by_user=_costs([outcome.user for outcome in failures], hours, most=LISTED),
-        costly_nodes=_costs([outcome.node for outcome in failures], hours, clusters, most=MOST_COSTLY),
-        costly_jobs=_costs([outcome.job for outcome in failures], hours, most=MOST_COSTLY),
-        costly_incidents=_incidents(failures, hours),
-        to_verdict=spread([run.diagnosed - run.failed for run in runs]),
-        to_plan=spread(_until_plan(failures, runs)),
-        to_relaunch=spread([run.relaunched - run.failed for run in runs if run.relaunched is not None]),
+        recovery=recovery_figures(failures.runs, now),
+        manual=manual_recovery(failures.runs),
+        closings=dict.fromkeys(Closing, 0) | Counter(failures.closings),
+        share=_closed("", failures.closings),
+        by_week=_by_week(failures),
+        by_category=_shares(failures, _CATEGORY),
+        by_cluster=_shares(failures, _CLUSTER),
+        cost_by_category=_costs(failures, _CATEGORY),
+        cost_by_type=list(map(_of_type, _costs(failures, attrgetter("type")))),
+        cost_by_size=_costs(failures, _size_of),
+        cost_by_user=_costs(failures, attrgetter("user"), most=LISTED),
+        costly_nodes=_costs(failures, attrgetter("node"), _CLUSTER, most=MOST_COSTLY),
+        costly_jobs=_costs(failures, attrgetter("job"), most=MOST_COSTLY),
+        costly_incidents=_incidents(failures),
+        to_verdict=spread(run.diagnosed - run.failed for run in failures.runs),
+        to_plan=spread(_until_plan(failures)),
+        to_relaunch=spread(run.relaunched - run.failed for run in failures.runs if run.relaunched is not None),
         rates=_rates(times, since),
         long_jobs=long_jobs(times)[:LISTED],
         queue=spread(chain.from_iterable(queues.values())),
-        queue_by_size={size: spread(seconds) for size, seconds in queues.items()},
+        queue_by_size=_spreads(queues),
         startup=spread(chain.from_iterable(startups.values())),
-        startup_by_size={size: spread(seconds) for size, seconds in startups.items()},
+        startup_by_size=_spreads(startups),
         relaunches=sum(outcome.number > 1 for outcome in launched),
         is_sample=is_sample,
+    )
+
+
+def _failures(
+    outcomes: Iterable[AttemptOutcome], all_runs: Iterable[FailedRun | None], since: float, now: float
+) -> _Failures:
+    """all_runs: the failure of each attempt."""
+    counted = [
+        (outcome, run)
+        for outcome, run in zip(outcomes, all_runs, strict=True)
+        if run is not None and run.diagnosed >= since
+    ]
+    runs = [run for _, run in counted]
+    return _Failures(
+        outcomes=[outcome for outcome, _ in counted],
+        runs=runs,
+        closings=[closing_of(outcome, run, now) for outcome, run in counted],
+        hours=[lost_hours(run, now) if run.gpus else None for run in runs],
     )
 
 
@@ -200,40 +224,43 @@ def _closed(name: str, closings: Sequence[Closing], start: float = 0.0) -> Close
     return ClosedShare(name, closed, automatic, share, start)
 
 
-def _shares(names: Iterable[str | None], closings: Iterable[Closing]) -> list[ClosedShare]:
-    """names: of the group of each failure."""
-    groups = _grouped([name or "" for name in names], closings)
+def _by_week(failures: _Failures) -> list[ClosedShare]:
+    weeks = _grouped([week_of(run.diagnosed) for run in failures.runs], failures.closings)
+    return [_closed("", weeks[start], start) for start in sorted(weeks)]
+
+
+def _shares(failures: _Failures, name_of: _Text) -> list[ClosedShare]:
+    groups = _grouped(map(name_of, failures.outcomes), failures.closings)
     return [_closed(name, groups[name]) for name in sorted(groups)]
 
 
-def _costs(
-    names: Iterable[str | None],
-    hours: Iterable[float | None],
-    clusters: Iterable[str] = repeat(""),
-    most: int | None = None,
-) -> list[Cost]:
-    """Sum up the cost of each group that has a name; of the ``most`` highest, the highest first.
+def _no_cluster(_: AttemptOutcome) -> str:
+    """Most groups are no cluster's."""
+    return ""
 
-    names: of the group of each failure. clusters: for groups that are another one on another cluster.
-    """
+
+def _costs(failures: _Failures, name_of: _Text, cluster_of: _Text = _no_cluster, most: int | None = None) -> list[Cost]:
+    """Sum up the cost of each group that has a name; of the ``most`` highest, the highest first."""
+    keys = zip(map(cluster_of, failures.outcomes), map(name_of, failures.outcomes), strict=True)
     sums = []
-    for (cluster, name), members in _grouped(zip(clusters, names, strict=False), hours).items():
+    for (cluster, name), members in _grouped(keys, failures.hours).items():
         if name:
-            known = [cost for cost in members if cost is not None]
+            known = [hours for hours in members if hours is not None]
             sums.append((-math.fsum(known), -len(members), cluster, name, len(members) - len(known)))
     highest = sorted(sums)[:most]
-    return [Cost(name, -count, -cost, without_gpus, cluster) for cost, count, cluster, name, without_gpus in highest]
+    return [Cost(name, -count, -hours, without_gpus, cluster) for hours, count, cluster, name, without_gpus in highest]
 
 
 def _of_type(cost: Cost) -> Cost:
     return replace(cost, label=words.name(cost.name))
 
 
-def _incidents(failures: Sequence[AttemptOutcome], hours: Iterable[float | None]) -> list[Cost]:
+def _incidents(failures: _Failures) -> list[Cost]:
     """The incidents that cost most, by the type of their newest failure and their node."""
     costs = []
-    for cost in _costs([outcome.incident for outcome in failures], hours, most=MOST_COSTLY):
-        newest = max((outcome for outcome in failures if outcome.incident == cost.name), key=attrgetter("diagnosed"))
+    for cost in _costs(failures, attrgetter("incident"), most=MOST_COSTLY):
+        members = [outcome for outcome in failures.outcomes if outcome.incident == cost.name]
+        newest = max(members, key=attrgetter("diagnosed"))
         label = words.name(newest.type or FailureType.UNKNOWN)
         if newest.node:
             label = f"{label} on {newest.node}"
@@ -241,9 +268,9 @@ def _incidents(failures: Sequence[AttemptOutcome], hours: Iterable[float | None]
     return costs
 
 
-def _until_plan(failures: Iterable[AttemptOutcome], runs: Iterable[FailedRun]) -> Iterator[float]:
+def _until_plan(failures: _Failures) -> Iterator[float]:
     """Seconds from failures to their plans, of those that have one."""
-    for outcome, run in zip(failures, runs, strict=True):
+    for outcome, run in zip(failures.outcomes, failures.runs, strict=True):
         if outcome.planned is not None:
             yield outcome.planned - run.failed
 
@@ -264,6 +291,10 @@ def _seconds_by_size(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -
         if seconds is not None:
             by_size[_size_of(outcome)].append(seconds)
     return {size: by_size[size] for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
+
+
+def _spreads(seconds: Mapping[str, Iterable[float]]) -> dict[str, Spread]:
+    return {name: spread(values) for name, values in seconds.items()}
 
 
 def _size_of(outcome: AttemptOutcome) -> str:

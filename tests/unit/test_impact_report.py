@@ -164,6 +164,12 @@ def test_how_failures_were_closed(report: ImpactReport) -> None:
     assert clusters == [("east", 11, 26), ("west", 1, 12)]
 
 
+def test_a_job_that_moves_is_launched_again_elsewhere() -> None:
+    """The next launch counts for a failure of the cluster that is reported on, wherever it runs."""
+    east = build_report(list(fixture()), NOW - 30 * DAY, NOW, cluster="east")
+    assert (east.attempts, east.share.automatic, east.share.closed, east.to_relaunch.count) == (39, 11, 26, 21)
+
+
 def costs(listed: object) -> list[tuple[str, str, float, int, int]]:
     assert isinstance(listed, list)
     rows: list[Cost] = listed

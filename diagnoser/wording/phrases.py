@@ -20,9 +20,11 @@ def after(prefix: str, text: str) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """``1 error``, ``2 errors``."""
+    """``1 error``, ``2 errors``, ``2 launches``."""
     if count == 1:
         return f"{count} {noun}"
+    if noun.endswith(("ch", "s")):
+        return f"{count} {noun}es"
     return f"{count} {noun}s"
 
 

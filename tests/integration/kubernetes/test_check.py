@@ -94,7 +94,7 @@ def _checked(
             return [one for one in plans if one["state"] in ("reached", "not_reached", "waiting")]
 
         try:
-            plan = until(ended, "the plan has ended", 120)[0]
+            plan = until(ended, "the plan has ended", 900)[0]
         except AssertionError as error:
             raise AssertionError(f"{error}\n{agent.log()[-3000:]}") from None
         yield client, plan, kubelets.asked
@@ -171,7 +171,7 @@ def test_the_pods_command_runs_as_it_is_given(server: Server, tmp_path: Path, ku
             with (tmp_path / pod["metadata"]["name"]).open("wb") as log:
                 environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
                 runs.append(subprocess.Popen(words, stdout=log, stderr=log, env=environment))
-        codes = [run.wait(timeout=100) for run in runs]
+        codes = [run.wait(timeout=600) for run in runs]
         for pod in group:
             lines = (tmp_path / pod["metadata"]["name"]).read_text(errors="replace").splitlines()
             server.state.logs[pod["metadata"]["name"]] += lines

@@ -90,44 +90,55 @@ class _ExitRows(StrictModel):
     launchers: Annotated[tuple[_Launcher, ...], Field(min_length=1)]
 
 
+class _Wording:
+    """How a launcher words its reports. Compiled when a line has one of its anchors, which most logs lack."""
+
+    def __init__(self, row: _Launcher) -> None:
+        self.launcher = row.launcher
+        self._names = len(row.names)
+        self._texts = (*row.names, *row.patterns)
+
+    @cached_property
+    def _set(self) -> Any:
+        return expressions.search_set(self._texts, _OPTIONS)
+
+    def matches(self, text: str) -> Iterator[tuple[dict[str, str], bool]]:
+        """What each matching pattern reads from the text, and whether it only names the process."""
+        for number in sorted(self._set.Match(text) or ()):
+            yield _stated(expressions.compiled(self._texts[number], _OPTIONS).search(text)), number < self._names
+
+
 class ExitTable:
     """The compiled table. It keeps no state between logs and may be shared by threads."""
 
     def __init__(self, launchers: tuple[_Launcher, ...] = ()) -> None:
         self._launchers = launchers
-        self._patterns: list[tuple[str, bool, str]] = []
-        anchors: set[str] = set()
-        for row in launchers:
-            anchors.update(row.anchors)
-            for text in (*row.names, *row.patterns):
-                self._patterns.append((row.launcher, text in row.names, text))
-        self.anchors = tuple(map(Anchor, sorted(anchors)))
-
-    @cached_property
-    def _set(self) -> Any:
-        return expressions.search_set((text for _, _, text in self._patterns), _OPTIONS)
+        self._wordings = expressions.AnchorIndex((_Wording(row), row.anchors) for row in launchers)
+        self.anchors = tuple(map(Anchor, sorted({text for row in launchers for text in row.anchors})))
 
     def read(self, lines: tuple[Line, ...]) -> tuple[ExitReport, ...]:
         """Every report, in the order of the lines."""
-        if not self._patterns:
-            return ()
         reports: list[ExitReport] = []
         named: dict[object, tuple[int, str, dict[str, str]]] = {}
         for index, line in enumerate(lines):
-            text = line.body[:_LONGEST]
-            for number in sorted(self._set.Match(text) or ()):
-                launcher, names, pattern = self._patterns[number]
+            for launcher, stated, names in self._matches(line.body[:_LONGEST]):
                 printer = (line.stream, line.task)
                 since, speaker, fields = named.pop(printer, (-_SAME_REPORT, launcher, {}))
                 if index - since >= _SAME_REPORT:
                     speaker, fields = launcher, {}
-                fields = fields | _stated(expressions.compiled(pattern, _OPTIONS).search(text))
+                fields = fields | stated
                 if names:
                     named[printer] = index, launcher, fields
                     continue
                 reports.append(_report(index, speaker, fields))
                 break
         return tuple(reports)
+
+    def _matches(self, text: str) -> Iterator[tuple[str, dict[str, str], bool]]:
+        """The matches of all launchers, in the order of the table."""
+        for wording in self._wordings.rows(text):
+            for stated, names in wording.matches(text):
+                yield wording.launcher, stated, names
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""

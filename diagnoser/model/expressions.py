@@ -2,11 +2,16 @@
 words."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import re2
 
 from diagnoser.model.errors import BadInput
+
+T = TypeVar("T")
+
+_ANCHOR_MEMORY = 64 << 20
+"""Most bytes of the automaton of an index, which RE2 builds only as far as the texts need it."""
 
 
 def quiet_options(max_mem: int = 0, *, ignore_case: bool = False) -> Any:
@@ -46,3 +51,28 @@ def search_set(patterns: Iterable[str | bytes], options: Any = None) -> Any:
         pattern_set.Add(pattern)
     pattern_set.Compile()
     return pattern_set
+
+
+class AnchorIndex(Generic[T]):
+    """Finds the rows of a table that may concern a text: those with a literal, their anchor, that the text contains.
+
+    All anchors are looked for at once, so that only the expressions of these rows need be compiled and searched.
+    """
+
+    def __init__(self, rows: Iterable[tuple[T, Iterable[str]]]) -> None:
+        """rows: each with its anchors; the anchor "" stands in every text."""
+        self._rows: list[T] = []
+        numbers: dict[str, list[int]] = {}
+        for number, (row, anchors) in enumerate(rows):
+            self._rows.append(row)
+            for anchor in anchors:
+                numbers.setdefault(anchor, []).append(number)
+        self._numbers = list(numbers.values())
+        self._set = search_set(map(re2.escape, numbers), quiet_options(_ANCHOR_MEMORY))
+
+    def rows(self, text: str) -> list[T]:
+        """The rows that may concern the text, in their order."""
+        if not self._numbers:
+            return []
+        numbers = {number for anchor in self._set.Match(text) or () for number in self._numbers[anchor]}
+        return [self._rows[number] for number in sorted(numbers)]

@@ -1,25 +1,21 @@
 """Which rules hit which kept lines, in linear time whatever a rule says: everything is RE2.
 
-One set holds every anchor. It reads a line once and tells which rules may match at all; only those are run. (A set of
-all patterns would track a thousand partial matches at once: its automaton outgrows any memory, and each line then
+An index of all anchors reads a line once and tells which rules may match at all; only those are run. (A set of all
+patterns would track a thousand partial matches at once: its automaton outgrows any memory, and each line then
 costs milliseconds.)
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import methodcaller
 from typing import Any
 
-import re2
-
 from diagnoser.model import Evidence, Line, expressions
 from diagnoser.rules.schema import Near, Role, Rule, RuleSet
 from diagnoser.rules.statements import stated_matches
 
-_SET_MEMORY = 64 << 20
-"""Most bytes of the anchors' automaton, which RE2 builds only as far as the logs need it."""
 _LONGEST = 8192
 """Characters of a body that are searched: longer lines carry their message in front (and are truncated anyway)."""
 
@@ -44,12 +40,7 @@ class Engine:
 
     def __init__(self, ruleset: RuleSet) -> None:
         self.ruleset = ruleset
-        anchors: dict[str, dict[str, Rule]] = {}
-        for rule in ruleset.rules:
-            for text in rule.anchors:
-                anchors.setdefault(text, {})[rule.id] = rule
-        self._owners = list(anchors.values())
-        self._set = _literal_set(anchors)
+        self._anchored = expressions.AnchorIndex((rule, rule.anchors) for rule in ruleset.rules)
 
     def match(self, evidence: Evidence) -> tuple[Hit, ...]:
         """All hits in the order of the lines; on one line the most specific first."""
@@ -68,15 +59,7 @@ class Engine:
 
     def _hits(self, body: str) -> tuple[Hit, ...]:
         """The rules that match this body, before their conditions on the surroundings."""
-        if not self._owners:
-            return ()
-        anchored = self._set.Match(body) if body else None
-        if not anchored:
-            return ()
-        rules: dict[str, Rule] = {}
-        for number in anchored:
-            rules |= self._owners[number]
-        hits = (_hit(rule, body) for rule in rules.values())
+        hits = (_hit(rule, body) for rule in self._anchored.rows(body))
         return tuple(sorted(filter(None, hits), key=_preference))
 
 
@@ -147,11 +130,6 @@ def _beside(here: Line, there: Line, reach: int) -> bool:
     if there.stream != here.stream:
         return True
     return abs(there.number - here.number) <= reach
-
-
-def _literal_set(texts: Iterable[str]) -> Any:
-    """A set that tells which of the literals a text contains."""
-    return expressions.search_set(map(re2.escape, texts), expressions.quiet_options(_SET_MEMORY))
 
 
 @lru_cache(maxsize=16384)

@@ -3,7 +3,7 @@ and programs on top of them. The forms are data, ``rules/exception_lines.yaml``.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from itertools import islice
 from typing import Annotated, Any, Literal
 
@@ -40,12 +40,14 @@ class _LineExample(StrictModel):
 class _Form(StrictModel):
     """See the comments at the top of the file.
 
+    anchors: literals; a line without any of them has not this form.
     name: of the class, where the line itself holds none.
     indented_only: of the lines below only a list of causes counts.
     ending: RE2, searched in the line and those below; a match shows that the process ends with the exception.
     """
 
     id: str
+    anchors: Annotated[tuple[str, ...], Field(min_length=1)] = ("",)
     pattern: PatternText
     unless: PatternText | None = None
     name: str = ""
@@ -81,6 +83,7 @@ class ExceptionLines:
 
     def __init__(self, table: LineRows) -> None:
         self._forms = table.forms
+        self._anchored = expressions.AnchorIndex((form, form.anchors) for form in table.forms)
 
     @classmethod
     def empty(cls) -> "ExceptionLines":
@@ -90,26 +93,12 @@ class ExceptionLines:
     def read(self, line: str, below: Iterable[str]) -> PrintedException | None:
         """The exception that a line prints, by the first form that fits. below: what its process prints next."""
         body = line[:_LONGEST]
-        fitting = sorted(self._patterns.Match(body) or ())
-        following = list(islice(below, _DEEPEST)) if fitting else []
-        for number in fitting:
-            printed = self._read_form(number, body, following)
-            if printed:
-                return printed
+        for form in self._anchored.rows(body):
+            match = _regex(form.pattern).search(body)
+            if match is None or (form.unless and _regex(form.unless).search(body)):
+                continue
+            return _printed(form, match, list(islice(below, _DEEPEST)))
         return None
-
-    def _read_form(self, number: int, body: str, below: Sequence[str]) -> PrintedException | None:
-        form, (pattern, unless, ending) = self._forms[number], self._compiled[number]
-        match = pattern.search(body)
-        if match is None or (unless is not None and unless.search(body)):
-            return None
-        groups = {name: value or "" for name, value in match.groupdict().items()}
-        continued = list(_continued(form, below))
-        parts = [groups.get("message", ""), *(text for _, text in continued)]
-        message = " ".join(filter(None, map(str.strip, parts)))
-        offset = _offset(continued, says_nothing=not any(groups.values()))
-        is_last = ending is not None and any(map(ending.search, (body, *below[:_ENDING])))
-        return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset, is_last)
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the forms that does not hold."""
@@ -122,13 +111,15 @@ class ExceptionLines:
                     faults.append(Fault(path, 0, f"forms.{form.id}: {example.lines[0]!r} reads as {shown}"))
         return faults
 
-    @cached_property
-    def _patterns(self) -> Any:
-        return expressions.search_set(form.pattern for form in self._forms)
 
-    @cached_property
-    def _compiled(self) -> list[tuple[Any, ...]]:
-        return [tuple(map(_compiled, (form.pattern, form.unless, form.ending))) for form in self._forms]
+def _printed(form: _Form, match: Any, below: Sequence[str]) -> PrintedException:
+    groups = {name: value or "" for name, value in match.groupdict().items()}
+    continued = list(_continued(form, below))
+    parts = [groups.get("message", ""), *(text for _, text in continued)]
+    message = " ".join(filter(None, map(str.strip, parts)))
+    offset = _offset(continued, says_nothing=not any(groups.values()))
+    is_last = form.ending is not None and any(map(_regex(form.ending).search, (match.string, *below[:_ENDING])))
+    return PrintedException(groups.get("name") or form.name, message, groups.get("call", ""), offset, is_last)
 
 
 def _offset(continued: Sequence[tuple[int, str]], *, says_nothing: bool) -> int:
@@ -139,8 +130,9 @@ def _offset(continued: Sequence[tuple[int, str]], *, says_nothing: bool) -> int:
     return numbers[0] if says_nothing and numbers else 0
 
 
-def _compiled(pattern: str | None) -> Any:
-    return expressions.compiled(pattern) if pattern else None
+@lru_cache(maxsize=256)
+def _regex(pattern: str) -> Any:
+    return expressions.compiled(pattern)
 
 
 def _continued(form: _Form, below: Iterable[str]) -> Iterator[tuple[int, str]]:

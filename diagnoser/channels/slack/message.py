@@ -6,6 +6,8 @@ Log text is not trusted: everything is escaped, so that it can neither mention p
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.wording.words import action_words
 
@@ -140,6 +142,11 @@ def _link(alert: Alert) -> list[SlackBlock]:
 
 def _address(url: str) -> str:
     return escape(url).replace("|", "%7C").replace(" ", "%20")
+
+
+def place_of(channel: str, ts: str) -> str:
+    """The beginning of the handle of the thread whose first message stands there."""
+    return orjson.dumps({"channel": channel, "ts": ts}).decode().removesuffix("}") + ","
 
 
 def _section(text: str) -> SlackBlock:

@@ -20,8 +20,7 @@ from starlette.background import BackgroundTask
 from starlette.routing import BaseRoute
 
 from diagnoser.channels.slack.access import SlackAccess
-from diagnoser.channels.slack.message import answer_message, code, escape, unescape
-from diagnoser.channels.slack.sending import place_of
+from diagnoser.channels.slack.message import answer_message, code, escape, place_of, unescape
 from diagnoser.failure_agent.inquiry import Reply
 from diagnoser.model import Line, MessageKind, OutboxMessage
 from diagnoser.model.access import Viewer

@@ -133,11 +133,6 @@ class SlackBot:
         return orjson.dumps(first).decode()
 
 
-def place_of(channel: str, ts: str) -> str:
-    """The beginning of the handle of the thread whose first message stands there."""
-    return orjson.dumps({"channel": channel, "ts": ts}).decode().removesuffix("}") + ","
-
-
 def _failed(error: "SlackApiError") -> DeliveryError:
     """Slack's own word for what is wrong, such as `channel_not_found`, and when to come again."""
     status, code = error.response.status_code, str(error.response.get("error") or "no reason")

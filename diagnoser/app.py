@@ -55,6 +55,7 @@ from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError, Unavailable
 from diagnoser.model.people import SessionLimits
 from diagnoser.model.work import Timing
+from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, untraced
@@ -122,6 +123,7 @@ NO_TOKENS = (
 class Shared:
     """What the processes of one machine have in common: made before the fork.
 
+    alerts: who is notified of what.
     client: for receivers of webhooks and alerts, where there are any; it has no open connection at the fork.
     attempts, outbox: wake whoever diagnoses and whoever delivers.
     check_worker: fails while the worker's process does not run; None where none shall run.
@@ -129,6 +131,7 @@ class Shared:
 
     analyzer: LogAnalyzer
     node_queries: NodeQueryTable
+    alerts: AlertRouting
     client: "httpx.AsyncClient | None"
     attempts: WakeSignal = field(default_factory=LocalWakeSignal)
     outbox: WakeSignal = field(default_factory=LocalWakeSignal)
@@ -136,13 +139,14 @@ class Shared:
 
 
 def load_shared(settings: Settings) -> Shared:
-    """Load the rules and the client of webhooks. Raises RuleFaults, BadInput."""
-    client = None
-    if settings.webhook_url or settings.prometheus_url or alerting.receiver_names(settings):
+    """Load the rules, the table of alerts and the client of webhooks. Raises RuleFaults, BadInput."""
+    client, alerts = None, alerting.load_routing(settings)
+    if settings.webhook_url or settings.prometheus_url or alerts.receivers:
         from diagnoser.adapters.http import create_client  # with its certificates, it loads for a while
 
         client = create_client()
-    return Shared(load_analyzer(settings), site_node_queries(settings, tested=settings.rules_dir is None), client)
+    queries = site_node_queries(settings, tested=settings.rules_dir is None)
+    return Shared(load_analyzer(settings), queries, alerts, client)
 
 
 @asynccontextmanager
@@ -271,7 +275,7 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
     return World(
         store=store,
         archive=open_archive(settings),
-        senders=_senders(settings, store, clock, client) if client else {},
+        senders=_senders(settings, shared.alerts, store, clock, client) if client else {},
         endpoint=endpoint,
         model=llm_factory.guarded(settings, endpoint, metrics) if endpoint else None,
         wakes=_wake_signals(settings, shared, stack),
@@ -306,7 +310,7 @@ def _open_deciding(
     settings: Settings, shared: Shared, world: World, reading: Reading, stack: AsyncExitStack
 ) -> Deciding:
     store, policy = world.store, shared.analyzer.knowledge.policy
-    planner = _planner(settings, shared.analyzer, world.senders)
+    planner = _planner(settings, shared, world.senders)
     commands = PlanCommands(policy, planner, queries=shared.node_queries)
     history, log_agent = ReplayHistory(store, reading.logs), None
     if settings.log_agent:
@@ -478,7 +482,7 @@ def make_id(now: float) -> str:
 
 
 def _senders(
-    settings: Settings, store: SqlStore, clock: Clock, client: "httpx.AsyncClient"
+    settings: Settings, routes: AlertRouting, store: SqlStore, clock: Clock, client: "httpx.AsyncClient"
 ) -> dict[MessageKind, Sender]:
     from diagnoser.adapters.webhook import RecoveryWebhook
 
@@ -490,19 +494,18 @@ def _senders(
             settings.webhook_url, secret, client, time.time, allow_private=private
         )
     if receivers := alerting.open_receivers(settings, client):
-        routes = alerting.load_routing(settings)
         senders[MessageKind.ALERT] = AlertSender(receivers, store.alerts, store.incidents, routes, clock)
         senders[MessageKind.ANSWER] = AnswerSender(alerting.answer_senders(settings, client))
     return senders
 
 
-def _planner(settings: Settings, analyzer: LogAnalyzer, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
+def _planner(settings: Settings, shared: Shared, senders: dict[MessageKind, Sender]) -> DecisionPlanner:
     return DecisionPlanner(
-        policy=analyzer.knowledge.policy,
+        policy=shared.analyzer.knowledge.policy,
         make_id=make_id,
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
         webhook=MessageKind.RECOVERY in senders,
-        alerts=alerting.load_routing(settings),
+        alerts=shared.alerts,
         base_url=settings.base_url.rstrip("/") or tls.address(settings),
         redact=load_outbound_redactor(settings),
     )
@@ -567,7 +570,7 @@ def _web_config(settings: Settings) -> WebConfig:
         base_url=settings.base_url.rstrip("/"),
         allowed_hosts=allowed_hosts(settings),
         silent_seconds=settings.hang_diagnosis_idle_seconds,
-        channel_routes=alerting.routes(settings),
+        channel_routes=[] if settings.role == "worker" else alerting.routes(settings),  # it takes no requests
         settings=shown_settings(settings),
     )
 

@@ -24,7 +24,7 @@ from diagnoser.app import Shared, WakeSignals, World, compose
 from diagnoser.channels.slack import buttons, questions
 from diagnoser.channels.slack.access import SlackAccess
 from diagnoser.compress import Compressor, pack
-from diagnoser.config.alerting import load_table
+from diagnoser.config.alerting import load_routing, load_table
 from diagnoser.config.loader import site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -259,7 +259,7 @@ def _settings() -> Settings:
 
 @cache
 def _shared() -> Shared:
-    return Shared(accuracy_bars.load(), _node_queries(), None)
+    return Shared(accuracy_bars.load(), _node_queries(), load_routing(_settings()), None)
 
 
 def workbench(store: SqlStore, metrics: Metrics, registry: RuleRegistry | None = None) -> RuleWorkbench:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Literal
 
 from diagnoser.adapters import files
@@ -60,7 +60,7 @@ def rule_id(path: str) -> str:
     """The id of the rule that a file holds by its path; "" for filters and tables."""
     if "/" not in path or path.startswith(FILTERS):
         return ""
-    return PurePosixPath(path).stem
+    return path.rpartition("/")[2].removesuffix(".yaml")
 
 
 def read_rule_files(folder: Path | None) -> RuleFiles:

@@ -27,6 +27,7 @@ from diagnoser.agent.observer import Observer
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.app import Shared, WakeSignals, World
 from diagnoser.client.service import API
+from diagnoser.config.alerting import load_routing
 from diagnoser.config.settings import Settings
 from diagnoser.model import OutboxMessage
 from diagnoser.model.plans import MessageKind
@@ -93,7 +94,7 @@ class Replica(Process):
         senders = {MessageKind.ALERT: site.deliveries, MessageKind.RECOVERY: site.deliveries}
         metrics = Metrics(CollectorRegistry())
         world = World(store, None, senders, None, None, wakes, self.clock, metrics, untraced)  # type: ignore[arg-type]
-        shared = Shared(accuracy_bars.load(), NO_QUERIES, None)
+        shared = Shared(accuracy_bars.load(), NO_QUERIES, load_routing(site.settings), None)
         service = await app.compose(site.settings, shared, world, asyncio.Event(), self.stack)
         for loop in await app._loops(site.settings, shared, service):
             self.spawn(loop)

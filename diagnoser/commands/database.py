@@ -13,8 +13,8 @@ from rich.progress import Progress
 
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
 from diagnoser.config.settings import Settings
-from diagnoser.model.credentials import seconds
 from diagnoser.model.errors import BadInput
+from diagnoser.model.spans import seconds
 
 db_cli = typer.Typer(no_args_is_help=True, help="Look after the database of DIAGNOSER_DATABASE_URL.")
 

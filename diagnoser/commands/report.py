@@ -14,8 +14,8 @@ from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.impact.markdown import report_markdown, trace_markdown
 from diagnoser.impact.report import ATTEMPTS, ImpactReport, build_report
 from diagnoser.impact.trace import TraceReport, build_trace_report
-from diagnoser.model.credentials import seconds
 from diagnoser.model.record_json import RecordJson
+from diagnoser.model.spans import seconds
 
 
 def report(

@@ -10,8 +10,9 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
-from diagnoser.model.credentials import new_credential, seconds
+from diagnoser.model.credentials import new_credential
 from diagnoser.model.errors import NotFound
+from diagnoser.model.spans import seconds
 
 token_cli = typer.Typer(no_args_is_help=True, help="Manage the tokens that the service accepts.")
 

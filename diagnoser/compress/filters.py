@@ -11,32 +11,29 @@ from itertools import product
 from typing import Annotated, Any
 
 import re2
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.model import expressions, yaml_loader
 from diagnoser.model.errors import BadInput, Fault, RuleFaults
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.structure.progress import FIELDS
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 
 
-class FilterExamples(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
+class FilterExamples(StrictModel):
     match: Annotated[tuple[Text, ...], Field(min_length=1)]
     no_match: Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
-class Filter(BaseModel):
+class Filter(StrictModel):
     """One kind of routine line.
 
     patterns: RE2, any of them, searched in the line without terminal codes and launcher prefixes. A number counts as
     one digit and a gap as one blank there (``blur``), so no pattern can tell one number from another.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     title: Text
@@ -50,10 +47,8 @@ class FilterDialect(Filter):
     """
 
 
-class FilterFile(BaseModel):
+class FilterFile(StrictModel):
     """A file of Filter Rules: what one family of software prints when all is well, and how it tells its progress."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     family: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     filters: tuple[Filter, ...] = ()

@@ -6,7 +6,7 @@ A metric proves nothing: whoever may export one chooses its labels.
 from dataclasses import replace
 
 from diagnoser.model import Diagnosis, Facts, NodeAlert, ProofKind
-from diagnoser.model.queries import FAILURES
+from diagnoser.model.taxonomy import FAILURES
 from diagnoser.rules.node_metrics import NodeMetricTable
 
 NOTED = 8

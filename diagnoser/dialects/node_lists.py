@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import islice
 from typing import Any
 
@@ -17,14 +18,11 @@ _BRACKETS = re.compile(r"\[([0-9,-]+)\]")
 LIST = r"([A-Za-z][A-Za-z0-9_.-]{0,98}(?:\[[0-9,-]{1,500}\])?(?:[A-Za-z0-9_.,\[\]-]|[:/][0-9]+[,+]){0,500})"
 """A list within a larger pattern of RE2, as its only group: also ``gpu-1:8,gpu-2:8`` (slots) and ``b4/0+b5/0``."""
 _KEYS = r"nodelist|node_list|nodes|hosts|hostlist|slurmd_nodename|batchhost|master_addr|exec_v?host"
-PLACES: tuple[Any, ...] = tuple(
-    re2.compile(pattern)
-    for pattern in (
-        rf"(?i)(?:{_KEYS})[\"']? {{0,2}}[:=] {{0,2}}[\"'<(]{{0,2}}{LIST}",
-        rf"\s(?:-H|-w|-?-hosts?|--nodelist)[ =]{LIST}",  # mpirun, horovodrun, pdsh
-        r"\bLSB_[A-Z_]{0,20}HOSTS=[\"']?([A-Za-z0-9_. -]+)",
-        r"\bWORLD INFO DICT: \{([^}\n]+)\}",  # DeepSpeed
-    )
+PLACES = (
+    rf"(?i)(?:{_KEYS})[\"']? {{0,2}}[:=] {{0,2}}[\"'<(]{{0,2}}{LIST}",
+    rf"\s(?:-H|-w|-?-hosts?|--nodelist)[ =]{LIST}",  # mpirun, horovodrun, pdsh
+    r"\bLSB_[A-Z_]{0,20}HOSTS=[\"']?([A-Za-z0-9_. -]+)",
+    r"\bWORLD INFO DICT: \{([^}\n]+)\}",  # DeepSpeed
 )
 _NAME = re.compile(r"[A-Za-z](?>(?:[A-Za-z0-9_.-]|\[[0-9,-]{1,500}\])*)")
 _NO_NAME = re.compile(
@@ -72,13 +70,19 @@ def _joined(parts: list[str]) -> Iterator[str]:
             yield f"{head}{number}{tail}"
 
 
-def names_at(text: str, places: Iterable[Any]) -> Iterator[str]:
+@cache
+def _compiled(place: str) -> Any:
+    """At first need: each allows for hundreds of characters, which takes RE2 milliseconds."""
+    return re2.compile(place)
+
+
+def names_at(text: str, places: Iterable[str]) -> Iterator[str]:
     """Names in the lists that stand at these places of a text.
 
-    places: patterns, each with the list as its first group.
+    places: patterns of RE2, each with the list as its first group.
     """
     for place in places:
-        for match in place.finditer(text):
+        for match in _compiled(place).finditer(text):
             yield from names(match[1])
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
+from functools import cache
 from itertools import islice
 
 from diagnoser.dialects import node_lists
@@ -20,12 +21,12 @@ _IS_ON = r"(?: ?(?:->|=>|@)| (?:is |runs |running |started |placed |lives )?(?:o
 class PlacementForm:
     """pattern: groups ``ranks`` and ``node``. examples: (line, ranks, node)."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     examples: tuple[tuple[str, tuple[int, ...], str], ...]
 
 
 def _form(pattern: str, *examples: tuple[str, tuple[int, ...], str]) -> PlacementForm:
-    return PlacementForm(re.compile(pattern), examples)
+    return PlacementForm(pattern, examples)
 
 
 FORMS = (
@@ -153,9 +154,15 @@ def _process_of_map(text: str, node: str) -> Iterator[tuple[int, str]]:
         yield int(process[1]), node
 
 
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """At first need, for ``_HINT`` stands in front of them."""
+    return re.compile(pattern)
+
+
 def _sentence(text: str) -> Iterator[tuple[int, str]]:
     for form in FORMS:
-        match = form.pattern.search(text)
+        match = _compiled(form.pattern).search(text)
         if match and node_lists.is_host_name(match["node"]):
             for rank in islice(ranks_of(match["ranks"]), _MOST_OF_LINE):
                 yield rank, match["node"]

@@ -5,9 +5,9 @@ import re
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput
 from diagnoser.model.people import RESERVED_NAMES
+from diagnoser.model.spans import seconds
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,99}")
-_UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 _OF_A_TENANT = (Scope.INGEST, Scope.READ, Scope.OPERATE)
 
 
@@ -18,13 +18,6 @@ def new_credential(name: str, scope: Scope, cluster: str, tenant: str, expires: 
         raise BadInput("a tenant goes with the scope ingest, read or operate: what agents do concerns the nodes of all")
     until = now + seconds(expires) if expires else None
     return Credential(name, scope, cluster, tenant, expires=until, created=now)
-
-
-def seconds(span: str) -> float:
-    """Read a span such as 30m, 12h or 90d. Raises BadInput."""
-    if not re.fullmatch(r"[0-9]{1,6}[mhd]", span):
-        raise BadInput(f"{span[:20]!r} is no span of time: write 30m, 12h or 90d")
-    return int(span[:-1]) * _UNITS[span[-1]]
 
 
 def require_name(name: str, whose: str) -> None:

@@ -12,9 +12,9 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
-from diagnoser.model.credentials import seconds
 from diagnoser.model.errors import BadInput
 from diagnoser.model.jobs import Job
+from diagnoser.model.spans import seconds
 
 LABEL = "contract"
 """Label of a job that holds the JSON of its contract, as its agent read it from the job file."""

@@ -9,7 +9,7 @@ from diagnoser.model.audit import ActorKind, AuditResult
 from diagnoser.model.incidents import Incident, IncidentState
 from diagnoser.model.learned import LearnedState
 from diagnoser.model.sorting import LAST_SEEN, Sort
-from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.taxonomy import FAILURES, Category, FailureType, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +64,6 @@ class AttemptState(StrEnum):
     SILENT = "silent"
     ENDED = "ended"
     FAILED = "failed"
-
-
-FAILURES = (Outcome.FAILED, Outcome.HUNG)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,9 @@ class Outcome(StrEnum):
     UNKNOWN = "unknown"
 
 
+FAILURES = (Outcome.FAILED, Outcome.HUNG)
+
+
 class Action(StrEnum):
     """What should happen next."""
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from diagnoser.model import yaml_loader
 from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_sources import DOWNSTREAM, WIDE_CLASSES
 from diagnoser.rules.schema import Maturity, Role, Specificity
@@ -68,29 +69,25 @@ class VerdictKind:
         return self.decider.value, f"{self.decider}.{self.detail}", f"{self.decider}.{self.detail}.{self.facts}"
 
 
-class ReviewKind(BaseModel):
+class ReviewKind(StrictModel):
     """cases, wrong: verdicts of this kind on labelled logs, and how many named a wrong type. share: of wrong ones,
     smoothed."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cases: int
     wrong: int
     share: Probability
 
 
-class MeasuredKind(BaseModel):
+class MeasuredKind(StrictModel):
     """cases: of this kind among the trials. right: the share of them that was right. said: what a verdict of the kind
     states: that share, smoothed and bounded."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     cases: int
     right: Probability
     said: Probability
 
 
-class Calibration(BaseModel):
+class Calibration(StrictModel):
     """kinds: by the keys of ``VerdictKind``; every decider has its row. floor: below it the answer is ``unknown``.
 
     sandbox, learned: the highest confidence that a sandbox rule and an active learned rule may state: neither was
@@ -98,8 +95,6 @@ class Calibration(BaseModel):
     review: by the names of ``review_kind`` and of what stands above them. review_from: share of wrong verdicts from
     which a language model is asked.
     """
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
     made: str
     cases: int

@@ -15,7 +15,8 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Attempt, AttemptKey, Job, NodeAlert
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.node_alerts import BY_PROMETHEUS
-from diagnoser.model.queries import FAILURES, DiagnosisFilter
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.model.taxonomy import FAILURES
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.ports import Clock, WakeSignal
 from diagnoser.recovery.breaker import cluster_of

@@ -11,8 +11,8 @@ from typer.testing import CliRunner, Result
 from diagnoser.adapters.sql.store import open_store
 from diagnoser.cli import cli
 from diagnoser.model.access import StoredToken, hash_of
-from diagnoser.model.credentials import seconds
 from diagnoser.model.errors import BadInput, Conflict, NotFound
+from diagnoser.model.spans import seconds
 
 SECRET = re.compile(r"dgn_[A-Za-z0-9_-]{43}")
 

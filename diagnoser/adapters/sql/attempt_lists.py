@@ -9,9 +9,9 @@ from diagnoser.adapters.sql.statements import is_behind, ordered, pick
 from diagnoser.adapters.sql.tables import FRAMEWORK, HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses, jobs
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
-from diagnoser.model.queries import FAILURES, AttemptState, AttemptSummary, JobFilter
+from diagnoser.model.queries import AttemptState, AttemptSummary, JobFilter
 from diagnoser.model.sorting import NEWEST, Sort
-from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.taxonomy import FAILURES, Category, FailureType, Outcome
 
 _ORDER = (AttemptState.RUNNING, AttemptState.SILENT, AttemptState.ENDED)
 """Each attempt is in exactly one of these."""

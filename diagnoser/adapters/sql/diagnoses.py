@@ -47,9 +47,9 @@ from diagnoser.model import AttemptKey, FailedRun, IncidentState, PlanState
 from diagnoser.model.access import Viewer
 from diagnoser.model.errors import BadInput
 from diagnoser.model.ids import first_id
-from diagnoser.model.queries import FAILURES, Attention, DiagnosisFilter, Facets, News
+from diagnoser.model.queries import Attention, DiagnosisFilter, Facets, News
 from diagnoser.model.sorting import NEWEST, Sort
-from diagnoser.model.taxonomy import Category, FailureType, Outcome
+from diagnoser.model.taxonomy import FAILURES, Category, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.downtime import failed_at, gpus_of
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from diagnoser.model.errors import RuleFaults
 from diagnoser.model.taxonomy import FailureType as T
+from diagnoser.rules import exception_lines
 from diagnoser.rules.exception_words import ExceptionClassifier, RaisedException
 from tests.accuracy_bars import load
 from tests.rule_files import verdict
@@ -78,6 +80,23 @@ def _verdict(*lines: str) -> tuple[str, str]:
 def test_every_example_of_the_lines_holds() -> None:
     """Each form of a printed exception reads its examples."""
     assert HEURISTICS.printed.faults("exception_lines.yaml") == []
+
+
+@pytest.mark.parametrize(
+    ("anchors", "is_read"), [("", True), ("anchors: [halt, gave up], ", True), ("anchors: [halt], ", False)]
+)
+def test_a_form_is_looked_for_in_lines_with_its_anchor(anchors: str, is_read: bool) -> None:
+    """A form reads a line with one of its anchors, and every line where it has none, as files of sites were written."""
+    fields = "pattern: '^acme gave up: (?P<message>.*)', examples: [{lines: [x]}]"
+    table = exception_lines.load("exception_lines.yaml", f"version: 1\nforms: [{{id: acme, {anchors}{fields}}}]")
+    assert bool(table.read("acme gave up: no lease", [])) is is_read
+
+
+def test_a_broken_form_of_a_site_is_refused_when_it_is_loaded() -> None:
+    """An expression that RE2 cannot compile is reported with its line although it is compiled at first need."""
+    text = "version: 1\nforms:\n  - {id: acme, anchors: [acme], pattern: '(', examples: [{lines: [x]}]}"
+    with pytest.raises(RuleFaults, match=r"exception_lines.yaml:3: .*not an RE2 expression"):
+        exception_lines.load("exception_lines.yaml", text)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ from functools import lru_cache
 from itertools import zip_longest
 
 from diagnoser.model import AttemptOutcome, FailedRun, PlanState
-from diagnoser.model.queries import FAILURES
-from diagnoser.model.taxonomy import Category, Outcome
+from diagnoser.model.taxonomy import FAILURES, Category, Outcome
 from diagnoser.recovery import downtime
 
 _FAILED = frozenset[str](FAILURES)

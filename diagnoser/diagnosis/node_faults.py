@@ -38,6 +38,7 @@ from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.node_faults import Failure
+from diagnoser.rules.run_end import RunTimeline
 from diagnoser.rules.schema import Blame, Maturity, Role
 
 _PROOFS = 5
@@ -248,7 +249,7 @@ def _verdict(alone: Diagnosis, explaining: Sequence[NodeFault], facts: Facts, kn
 def _causes(evidence: Evidence, explaining: Sequence[NodeFault]) -> CausalResult:
     """Which fault is the cause of the others, as within one log."""
     stated = [replace(fault.candidate, line=index) for index, fault in enumerate(explaining)]
-    return causality.decide(evidence, stated, _never)
+    return causality.decide(stated, RunTimeline(evidence, _never))
 
 
 def _never(_: Candidate) -> bool:

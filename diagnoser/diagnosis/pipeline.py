@@ -58,6 +58,7 @@ from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.engine import Engine, Hit
 from diagnoser.rules.node_faults import NodeFaultTable
 from diagnoser.rules.node_metrics import NodeMetricTable
+from diagnoser.rules.run_end import RunTimeline
 from diagnoser.rules.schema import Maturity, Role
 from diagnoser.rules.xid import XidTable
 
@@ -141,7 +142,7 @@ def _read_run(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet:
     series = replace(evidence, progress=launches.series(evidence, begins))
     broken = metric_breaks.loss_break(series.progress, is_running=quiet is not None)
     ends = knowledge.heuristics.ends
-    processes = left_behind.find_processes(evidence, ends.says_last_words, ends.says_trouble)
+    processes = left_behind.find_processes(evidence, ends.says_last_words, ends.complains)
     return _Run(evidence, hits, begins, series, broken, outcome.reported(facts.events), processes, quiet)
 
 
@@ -153,15 +154,15 @@ def _decide(run: _Run, knowledge: RuleKnowledge) -> CausalResult:
     )
     loss = verdict.loss_divergence(run.series, run.broken)
     collected = candidates.collect(run.evidence, run.hits, tables, loss, end)
-    return causality.decide(
+    order = RunTimeline(
         run.evidence,
-        xid.follow(collected, run.evidence, knowledge.codes),
         RecoveryCheck(run.evidence, timeline),
         run.begins,
         diverged=loss is not None,
         completed=outcome.is_success(run.reported),
         ended=run.processes,
     )
+    return causality.decide(xid.follow(collected, run.evidence, knowledge.codes), order)
 
 
 def _state(

@@ -231,6 +231,11 @@ class Progress:
         return self.line
 
     @property
+    def steps_made(self) -> int:
+        """``step``; 0 for a point that counts none."""
+        return self.step or 0
+
+    @property
     def is_dated(self) -> bool:
         """Whether ``time`` is when the line was printed."""
         return self.time > 0 and not self.arrived

@@ -80,6 +80,11 @@ class Candidate:
         return self.is_root and not self.names_no_failure
 
     @property
+    def is_failure(self) -> bool:
+        """Whether the line tells of a failure: of its cause, or of what the cause led to."""
+        return self.is_failing and not self.names_no_failure
+
+    @property
     def is_vague(self) -> bool:
         """Whether it knows no more of the line than words, or the class of an exception."""
         return self.specificity <= Specificity.CLASS

@@ -52,12 +52,16 @@ class CandidateSet:
 
     def reopen_last(self, reason: RejectionReason, test: Test) -> None:
         """Open the last candidate that was dismissed for a reason and passes the test, as a guess at best."""
-        again = [candidate for candidate, why in self.dismissed if why is reason and test(candidate)]
+        again = list(filter(test, self.dismissed_for(reason)))
         if not again:
             return
         last = max(again, key=lambda candidate: candidate.line)
         self.dismissed.remove((last, reason))
         self.open.append(replace(last, specificity=Specificity.WORD))
+
+    def dismissed_for(self, reason: RejectionReason) -> list[Candidate]:
+        """The candidates that were dismissed for a reason."""
+        return [candidate for candidate, why in self.dismissed if why is reason]
 
     def dismiss_before(self, line: int) -> None:
         """Dismiss what belongs to an attempt that was over before a line."""

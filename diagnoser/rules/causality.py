@@ -16,7 +16,6 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
-from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.process_ends import (
     aborts_of_complaining,
     blames_peer,
@@ -67,23 +66,12 @@ class CausalResult:
         return frozenset(rival.type for rival in rivals if rival.is_root) - {self.root.type}
 
 
-def decide(
-    evidence: Evidence,
-    candidates: Sequence[Candidate],
-    recovered: Callable[[Candidate], bool],
-    begins: Sequence[int] = (),
-    *,
-    diverged: bool = False,
-    completed: bool | None = None,
-    ended: Processes | None = None,
-) -> CausalResult:
-    """Dismiss candidates step by step, and choose the root among those that are left. See ``RunTimeline``."""
+def decide(candidates: Sequence[Candidate], run: RunTimeline) -> CausalResult:
+    """Dismiss candidates step by step, and choose the root among those that are left."""
     candidate_set = CandidateSet(candidates)
-    ended = ended or Processes()
-    run = RunTimeline(evidence, recovered, begins, diverged=diverged, completed=completed, ended=ended)
     for step in _STEPS:
         step(candidate_set, run)
-    return _choose_root(candidate_set, evidence)
+    return _choose_root(candidate_set, run.evidence)
 
 
 _Step = Callable[[CandidateSet, RunTimeline], None]
@@ -105,13 +93,15 @@ def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
     habitual = candidate_set.where(lambda c: survivals[_message_of(c, run.evidence)] > 0)
     if not habitual:
         return
-    alone = not candidate_set.has(lambda c: c.is_failing and not c.names_no_failure and c not in habitual)
+    alone = not candidate_set.has(lambda c: c.is_failure and c not in habitual)
     least = _HABIT if alone else 1
-    survived = [
-        c
-        for c in habitual
-        if (c.logged and survivals[_message_of(c, run.evidence)] >= least) or went_on_speaking(run.evidence, c)
-    ]
+
+    def is_survived(candidate: Candidate) -> bool:
+        if candidate.logged and survivals[_message_of(candidate, run.evidence)] >= least:
+            return True
+        return went_on_speaking(run.evidence, candidate)
+
+    survived = list(filter(is_survived, habitual))
     candidate_set.dismiss(RejectionReason.RECOVERED, survived.__contains__)
 
 
@@ -120,12 +110,14 @@ _Message = tuple[FailureType, str]
 
 def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Message]:
     """How often a logged exception was survived: training went on, or the very process raised another one later."""
-    survived = [c for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED and c.logged]
-    logged = {_message_of(c, evidence) for c in candidate_set.open if c.logged}
+    survived = filter(attrgetter("logged"), candidate_set.dismissed_for(RejectionReason.RECOVERED))
+    logged = {_message_of(c, evidence) for c in candidate_set.where(attrgetter("logged"))}
     count = Counter(_message_of(c, evidence) for c in survived)
     for candidate in candidate_set.open:
         message = _message_of(candidate, evidence)
-        if message in logged and raised_again(evidence, candidate, surely=True):
+        if message not in logged:
+            continue
+        if raised_again(evidence, candidate, surely=True):
             count[message] += 1
     return count
 
@@ -140,8 +132,8 @@ def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
     handled = candidate_set.where(lambda c: _is_handled(c, candidate_set.open))
     if not handled:
         return
-    types, last = set(map(attrgetter("type"), handled)), handled[-1].line + _DETAILS
-    details = candidate_set.where(lambda c: c.role is Role.SYMPTOM and c.type in types and c.line <= last)
+    symptoms, last = {(Role.SYMPTOM, c.type) for c in handled}, handled[-1].line + _DETAILS
+    details = candidate_set.where(lambda c: (c.role, c.type) in symptoms and c.line <= last)
     candidate_set.dismiss(RejectionReason.RECOVERED, [*handled, *details].__contains__)
 
 
@@ -149,8 +141,8 @@ def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
     """Whether the program logged the error, says how it goes on, and fails of something else later."""
     if not candidate.goes_on:
         return False
-    later = (other for other in others if other.line > candidate.line)
-    return any(other.is_root and not other.logged and other.type is not candidate.type for other in later)
+    fatal = [other for other in others if other.is_root and not other.logged]
+    return any(other.line > candidate.line for other in fatal if other.type is not candidate.type)
 
 
 def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -158,9 +150,16 @@ def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
     why."""
     mild = candidate_set.where(lambda c: _is_mild(c, run.evidence) and not run.left_behind(c))
     others = candidate_set.has(lambda c: c.is_fault and c not in mild)
-    ended_badly = run.completed is False or candidate_set.has(lambda c: c.exit or _carries_cause(c))
+    ended_badly = _is_known_to_fail(candidate_set, run) or candidate_set.has(_carries_cause)
     if others or not ended_badly:
         candidate_set.dismiss(RejectionReason.MILD, mild.__contains__)
+
+
+def _is_known_to_fail(candidate_set: CandidateSet, run: RunTimeline) -> bool:
+    """Whether a witness says that the run ended badly, or the end of a process does."""
+    if run.completed is False:
+        return True
+    return candidate_set.has(attrgetter("exit"))
 
 
 def _carries_cause(candidate: Candidate) -> bool:
@@ -172,13 +171,14 @@ def _is_mild(candidate: Candidate, evidence: Evidence) -> bool:
     severity = evidence.lines[candidate.line].severity
     if severity is None or severity > Severity.WARNING:
         return False
-    if candidate.raised or candidate.exit or candidate.names_no_failure:
+    if not candidate.is_failure:
+        return False
+    if candidate.raised or candidate.exit:
         return False  # a launcher may carry what a process prints as information
     if candidate.type is FailureType.LOSS_DIVERGENCE:
         return False  # metrics are information, and NaN is what they say
-    if not candidate.is_vague and severity is Severity.WARNING:
-        return False  # libraries warn of what ends them: a rule that knows the message knows better
-    return candidate.is_failing
+    # libraries warn of what ends them: a rule that knows the message knows better
+    return candidate.is_vague or severity is not Severity.WARNING
 
 
 def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
@@ -192,7 +192,7 @@ def _dismiss_recurring_handled(candidate_set: CandidateSet, _: RunTimeline) -> N
 
 def _survived_kinds(candidate_set: CandidateSet) -> Counter[tuple[str, FailureType, Role]]:
     """How often the run survived a candidate of each kind."""
-    return Counter(_kind(c) for c, why in candidate_set.dismissed if why is RejectionReason.RECOVERED)
+    return Counter(map(_kind, candidate_set.dismissed_for(RejectionReason.RECOVERED)))
 
 
 def _kind(candidate: Candidate) -> tuple[str, FailureType, Role]:
@@ -207,14 +207,19 @@ def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
 def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Where nothing but the end of a process explains an end that is bad, the last exception that its own stream
     outlived does: of processes that share a stream without names, or of a manager of tasks, whose others went on."""
-    ended_badly = run.completed is False or run.ended.complained or candidate_set.has(attrgetter("exit"))
-    explained = candidate_set.has(lambda c: (c.is_root or c.is_failing) and not c.exit)
-    if explained or not ended_badly:
+    if candidate_set.has(lambda c: c.is_failing and not c.exit):
+        return
+    if not (run.ended.complained or _is_known_to_fail(candidate_set, run)):
         return
     survived = _survived_kinds(candidate_set)
-    candidate_set.reopen_last(
-        RejectionReason.RECOVERED, lambda c: c.is_fault and c.raised and not c.logged and survived[_kind(c)] < _HABIT
-    )
+    candidate_set.reopen_last(RejectionReason.RECOVERED, lambda c: _is_thrown(c) and survived[_kind(c)] < _HABIT)
+
+
+def _is_thrown(candidate: Candidate) -> bool:
+    """Whether a fault is an exception that nobody caught and logged."""
+    if candidate.logged:
+        return False
+    return candidate.raised and candidate.is_fault
 
 
 def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -231,7 +236,9 @@ def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
 
 def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
     """Whether a library caught its own exception and raised another in its place: only the second is for users."""
-    if candidate.type is later.type or not candidate.is_vague:
+    if candidate.type is later.type:
+        return False
+    if not candidate.is_vague:
         return False
     file = _library_file(candidate, evidence)
     return file == _library_file(later, evidence) != ""
@@ -245,10 +252,10 @@ def _library_file(candidate: Candidate, evidence: Evidence) -> str:
 
 def _chains(evidence: Evidence) -> list[list[int]]:
     """Tracebacks linked by their causes, first cause first."""
-    follows = {trace.cause: number for number, trace in enumerate(evidence.tracebacks) if trace.cause >= 0}
+    follows = {trace.cause: number for number, trace in enumerate(evidence.tracebacks)}
     chains = []
     for number, trace in enumerate(evidence.tracebacks):
-        if trace.cause >= 0 or number not in follows:
+        if trace.cause >= 0:
             continue
         chain = [number]
         while chain[-1] in follows:
@@ -373,7 +380,7 @@ def _explains(cause: Candidate, other: Candidate) -> bool:
         return False
     if _is_of_peer(other, cause):
         return False
-    if other.line < cause.line and not cause.is_root and not _lost_peer(cause, other):
+    if other.line < cause.line and not _explains_earlier(cause, other):
         return False
     if (cause.line, -cause.specificity) < (other.line, -other.specificity):
         return True
@@ -382,8 +389,11 @@ def _explains(cause: Candidate, other: Candidate) -> bool:
     return _is_of_peer(cause, other)
 
 
-def _lost_peer(cause: Candidate, other: Candidate) -> bool:
-    """Peers complain about a dead process before its launcher reports it."""
+def _explains_earlier(cause: Candidate, other: Candidate) -> bool:
+    """Whether a cause explains what was printed before it. Peers complain about a dead process before its launcher
+    reports it."""
+    if cause.is_root:
+        return True
     if _is_of_peer(cause, other):
         return True
     if (cause.blame, other.blame) != (Blame.SELF, Blame.PEER):
@@ -394,7 +404,9 @@ def _lost_peer(cause: Candidate, other: Candidate) -> bool:
 def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
     """Whether ``cause`` is the report of a process's end, which may come when all are stopped, and ``other`` tells of
     the connection to that process, which broke at once."""
-    if cause.role is Role.WRAPPER or not cause.exit:
+    if cause.role is Role.WRAPPER:
+        return False
+    if not cause.exit:
         return False
     return tells_of_lost_peer(other)
 
@@ -407,7 +419,7 @@ def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResul
     if not candidate_set.open:
         return CausalResult(None, tuple(candidate_set.dismissed))
     first = _first(candidate_set.open, evidence)
-    nearby = [c for c in candidate_set.open if _same_failure_window(first, c, evidence)]
+    nearby = candidate_set.where(lambda c: _same_failure_window(first, c, evidence))
     root = _most_exact(nearby)
     for candidate in candidate_set.open:
         if candidate is not root:
@@ -422,8 +434,8 @@ def _first(candidates: Sequence[Candidate], evidence: Evidence) -> Candidate:
     first = candidates[0]
     if first.rank is not None or not first.is_vague:
         return first
-    for other in candidates:
-        if not other.raised or other.rank is None:
+    for other in filter(attrgetter("raised"), candidates):
+        if other.rank is None:
             continue
         if is_after(evidence.lines[other.line], evidence.lines[first.line]).after is None:
             return other
@@ -438,9 +450,9 @@ def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
     if root.names_no_failure:
         return root
     least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
-    same_type = filter(lambda c: c.type is root.type, nearby)
-    raised = [c for c in same_type if c.raised and c.specificity >= least]
-    return max(raised, key=_exactness, default=root)
+    raised = [c for c in nearby if (c.raised, c.type) == (True, root.type)]
+    best = max(raised, key=_exactness, default=root)
+    return best if best.specificity >= least else root
 
 
 def _exactness(candidate: Candidate) -> tuple[int, int]:

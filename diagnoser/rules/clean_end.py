@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal
 
-from diagnoser.model import Evidence, Line, Mark, Progress, Severity, Stream, expressions, yaml_loader
+from diagnoser.model import Evidence, Line, Mark, Progress, Severity, Stream, Template, expressions, yaml_loader
 from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
@@ -163,6 +163,10 @@ class EndTable:
         """Whether the line complains, and of nothing that it calls ignored."""
         return self._matches("trouble", body) and not _IGNORED.search(body[:_LONGEST])
 
+    def complains(self, line: Line) -> bool:
+        """Whether the line complains, and its program does not call it information or a warning."""
+        return line.severity not in _MILD and self.says_trouble(line.body)
+
     def says_beginning(self, body: str) -> bool:
         """Whether the line says that something begins."""
         return self._matches("beginning", body)
@@ -235,7 +239,7 @@ class _Log:
     def trained(self) -> bool:
         """Whether the log is one of training: some rank counts more than one step, or a loop prints a measure."""
         counted = Counter(map(attrgetter("rank"), self.steps))
-        return max(counted.values(), default=0) > _TRAINED or any(loop.measured for loop in self.loops.loops)
+        return max(counted.values(), default=0) > _TRAINED or bool(self.loops.measured)
 
     @cached_property
     def loops(self) -> Loops:
@@ -254,10 +258,12 @@ class _Log:
     @cached_property
     def asked(self) -> set[int]:
         """How many steps are to be made, as the lines in front of the first one say."""
-        begins = [point.line for point in self.steps] or [loop.first for loop in self.loops.loops if loop.measured]
-        before = (line.body for line in self.evidence.lines if line.number < min(begins, default=0))
-        asked = (match for body in before for match in _ASKED.finditer(body[:_LONGEST]))
-        return {int(next(filter(None, match.groups()))) for match in asked}
+        begins = [point.line for point in self.steps] or [loop.first for loop in self.loops.measured]
+        begin, asked = min(begins, default=0), set[int]()
+        for line in self.evidence.lines:
+            if line.number < begin:
+                asked.update(int(match[1] or match[2]) for match in _ASKED.finditer(line.body[:_LONGEST]))
+        return asked
 
     @cached_property
     def done(self) -> frozenset[int]:
@@ -292,7 +298,9 @@ def find_clean_end(
 def _is_beside_failed_exit(log: _Log, end: CleanEnd) -> bool:
     """Whether the end is the report of a process that ended well, and another one is reported as failed."""
     ended_well = {report.line for report in log.evidence.exits if report.code == 0}
-    return end.line in ended_well and any(report.failed for report in log.evidence.exits)
+    if end.line not in ended_well:
+        return False
+    return any(report.failed for report in log.evidence.exits)
 
 
 def _weighed(log: _Log, end: CleanEnd) -> CleanEnd:
@@ -311,19 +319,32 @@ def _is_beside_complaint(log: _Log, end: CleanEnd) -> bool:
     """Whether words that do not say what is over stand beside a complaint: a launcher says how long it took of a run
     that failed as well."""
     here, traced = log.evidence.lines[end.line], log.evidence.traceback_lines
-    if end.specificity > Specificity.CLASS or log.table.says_run(here.body):
+    if end.specificity > Specificity.CLASS:
+        return False
+    if log.table.says_run(here.body):
         return False
     for index, line in enumerate(log.evidence.lines[: log.spoken]):
-        if index in traced or line.stream != here.stream or abs(line.number - here.number) > _BESIDE:
+        if index in traced:
             continue
-        if not log.advanced(line) and not log.loops.is_turn(line) and _is_trouble(log, line):
+        if _is_beside(line, here) and _is_new_complaint(log, line):
             return True
     return False
 
 
-def _is_trouble(log: _Log, line: Line) -> bool:
-    """Whether the line complains, and its program does not call it information or a warning."""
-    return line.severity not in _MILD and log.table.says_trouble(line.body)
+def _is_beside(line: Line, here: Line) -> bool:
+    """Whether two lines of a stream stand side by side."""
+    if line.stream != here.stream:
+        return False
+    return abs(line.number - here.number) <= _BESIDE
+
+
+def _is_new_complaint(log: _Log, line: Line) -> bool:
+    """Whether the line complains, and neither a step nor its own repetition shows that the run lives with that."""
+    if log.advanced(line):
+        return False
+    if log.loops.is_turn(line):
+        return False
+    return log.table.complains(line)
 
 
 def _is_of_some(log: _Log, end: CleanEnd) -> bool:
@@ -331,13 +352,21 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
     another one stopped. One alone may speak for all.
     """
     line = log.evidence.lines[end.line]
-    launched, place = log.loops.launched.get(line.stream, 0), (line.stream, line.number)
+    launched = log.loops.launched.get(line.stream, 0)
     for template in log.evidence.templates:
-        if template.processes or (place not in (template.first, template.last) and line.text not in template.samples):
+        if template.processes:
+            continue
+        if not _is_of_shape(line, template):
             continue
         if 1 < template.count < launched and launched % template.count:
             return True
     return False
+
+
+def _is_of_shape(line: Line, template: Template) -> bool:
+    if (line.stream, line.number) in (template.first, template.last):
+        return True
+    return line.text in template.samples
 
 
 def _is_beside_broken_off(log: _Log, end: CleanEnd) -> bool:
@@ -359,12 +388,16 @@ def _last_words(log: _Log) -> CleanEnd | None:
     """The newest line after the last step that says that the run is over."""
     traced = log.evidence.traceback_lines
     for index, left in _last_lines(log):
-        if index in traced or index >= log.spoken:
+        if index in traced:
+            continue
+        if index >= log.spoken:
             continue
         if _is_quoted(log.evidence.lines, index):
             continue
-        line, closing = log.evidence.lines[index], log.trained and left < _CLOSING
-        if log.table.says_end(line.body, closing=closing) and not log.loops.is_turn(line):
+        line = log.evidence.lines[index]
+        if not log.table.says_end(line.body, closing=log.trained and left < _CLOSING):
+            continue
+        if not log.loops.is_turn(line):
             return _stated_end(log, index)
     return None
 
@@ -385,10 +418,10 @@ def _last_lines(log: _Log) -> Iterator[tuple[int, int]]:
             continue
         if not (log.advanced(line) or _is_frame(line.body)):
             yield index, left
-        elif line.is_dated:
+            continue
+        if line.is_dated:
             return
-        else:
-            over.add(line.stream)  # what other streams say may have been said later
+        over.add(line.stream)  # what other streams say may have been said later
 
 
 def _stated_end(log: _Log, index: int) -> CleanEnd:
@@ -416,12 +449,13 @@ def _is_quoted(lines: Sequence[Line], index: int) -> bool:
 
 def voice(line: Line) -> str:
     """The head of a logger's line, in which the numbers are alike; "" for a line without one."""
+    in_record = "{"  # none of the fields of a record is part of the message
+    if _is_record(line.body):
+        return in_record
     head = _LEVEL.match(line.body) or _STAMP.match(line.body)
-    if head and not _is_record(line.body):
+    if head:
         return _NUMBER.sub("0", head[0])
-    if line.severity is None and not _is_record(line.body):
-        return ""
-    return "{"  # a record, all of whose fields are no part of the message
+    return "" if line.severity is None else in_record
 
 
 def _is_record(body: str) -> bool:
@@ -462,17 +496,23 @@ def _total(log: _Log) -> CleanEnd | None:
 
 def _total_of_steps(log: _Log) -> CleanEnd | None:
     """The last step of the progress series, if it is the last of the total."""
-    last = max(log.steps, key=lambda point: point.line, default=None)
-    if last is None or last.step is None or last.step <= _TRAINED:
+    last = max(log.steps, key=attrgetter("line"), default=None)
+    if last is None:
         return None
-    index = _index_of(log.evidence.lines, last.line)
-    if index is None or not _ends_soon(log, index) or log.processes.is_behind(index, last.step):
+    step, lines = last.steps_made, log.evidence.lines
+    if step <= _TRAINED:
         return None
-    lines = log.evidence.lines
-    if any(_counts_to(line, last.step) for line in lines[max(0, index - _CLOSING) :]):
-        return CleanEnd(index, f"step {last.step} is the last of the total", Specificity.CLASS)
-    if last.step in log.asked:
-        return CleanEnd(index, f"step {last.step} is the last one that was asked for", Specificity.CLASS)
+    index = _index_of(lines, last.line)
+    if index is None:
+        return None
+    if not _ends_soon(log, index):
+        return None
+    if log.processes.is_behind(index, step):
+        return None
+    if any(_counts_to(line, step) for line in lines[max(0, index - _CLOSING) :]):
+        return CleanEnd(index, f"step {step} is the last of the total", Specificity.CLASS)
+    if step in log.asked:
+        return CleanEnd(index, f"step {step} is the last one that was asked for", Specificity.CLASS)
     return None
 
 
@@ -497,10 +537,14 @@ def _total_of_loops(log: _Log) -> CleanEnd | None:
 
 def _at_last_turns(log: _Log, turns: Mapping[object, int], is_last: Callable[[int], bool]) -> CleanEnd | None:
     """The end at the last turn of all, where the newest turn of each process is its last one."""
-    if not turns or len(turns) < len({*log.processes.loops, *log.processes.steps}):
+    if not turns:
+        return None
+    if len(turns) < len({*log.processes.loops, *log.processes.steps}):
+        return None
+    if not all(map(is_last, turns.values())):
         return None
     index = max(turns.values())
-    if not all(map(is_last, turns.values())) or not _ends_soon(log, index):
+    if not _ends_soon(log, index):
         return None
     if not _is_calm(log, range(index, max(log.spoken, index + 1))):
         return None
@@ -510,14 +554,18 @@ def _at_last_turns(log: _Log, turns: Mapping[object, int], is_last: Callable[[in
 def _is_last_of_total(line: Line) -> bool:
     """Whether all counts of a line have reached their totals, and one of them is no small one."""
     counts = [(int(step), int(total)) for step, total in _OF_TOTAL.findall(line.body[:_LONGEST])]
-    return all(step == total for step, total in counts) and max(counts, default=(0, 0))[1] >= _SMALLEST
+    if max(counts, default=(0, 0))[1] < _SMALLEST:
+        return False
+    return all(step == total for step, total in counts)
 
 
 def _ends_soon(log: _Log, index: int) -> bool:
     """Whether the log ends soon after a step, without an exception, and the step is one of the last epoch."""
     if max(log.evidence.last_numbers.values()) - log.evidence.lines[index].number > _LAST_WORDS:
         return False
-    return not _raises_after(log.evidence, index) and not _in_earlier_epoch(log.evidence.lines[: index + 1])
+    if _raises_after(log.evidence, index):
+        return False
+    return not _in_earlier_epoch(log.evidence.lines[: index + 1])
 
 
 def _reported(log: _Log) -> CleanEnd | None:
@@ -536,7 +584,11 @@ def _results(log: _Log) -> CleanEnd | None:
     """
     for stream, number in log.loop_ends.items():
         tail = [index for index in _tail_of(log.evidence, stream, number) if index < log.spoken]
-        if not tail or not _has_left_loop(log, stream, number) or not _is_calm(log, tail):
+        if not tail:
+            continue
+        if not _has_left_loop(log, stream, number):
+            continue
+        if not _is_calm(log, tail):
             continue
         for index in tail:
             if _tells_result(log, log.evidence.lines[index]):
@@ -547,33 +599,46 @@ def _results(log: _Log) -> CleanEnd | None:
 def _is_calm(log: _Log, tail: Sequence[int]) -> bool:
     """Whether nothing in the last words complains, nor begins something at their end."""
     lines = [log.evidence.lines[index] for index in tail]
-    return not any(_is_trouble(log, line) for line in lines) and not log.table.says_beginning(lines[-1].body)
+    if any(map(log.table.complains, lines)):
+        return False
+    return not log.table.says_beginning(lines[-1].body)
 
 
 def _tells_result(log: _Log, line: Line) -> bool:
-    says = log.table.says_result(line.body) or log.table.says_leaving(line.body)
-    return says and not log.advanced(line)
+    if log.advanced(line):
+        return False
+    return log.table.says_result(line.body) or log.table.says_leaving(line.body)
 
 
 def _way_out(log: _Log) -> CleanEnd | None:
     """The very last line, where it closes what the program had opened, and nothing near it complains."""
-    lines = [index for index, line in enumerate(log.evidence.lines) if line.stream.from_job and line.body.strip()]
-    for index in lines[-1:]:
-        if index >= log.spoken:
-            return None
-        line = log.evidence.lines[index]
-        if log.table.says_leaving(line.body) and line.severity is Severity.INFO:
-            return CleanEnd(index, "the program closed what it had opened", Specificity.WORD)
-    return None
+    index = max((index for index, line in enumerate(log.evidence.lines) if _is_of_job(line)), default=log.spoken)
+    if index >= log.spoken:
+        return None
+    line = log.evidence.lines[index]
+    if line.severity is not Severity.INFO:
+        return None
+    if not log.table.says_leaving(line.body):
+        return None
+    return CleanEnd(index, "the program closed what it had opened", Specificity.WORD)
+
+
+def _is_of_job(line: Line) -> bool:
+    """Whether the line is of the job's own output, and not empty."""
+    return line.stream.from_job and bool(line.body.strip())
 
 
 def _tail_of(evidence: Evidence, stream: Stream, number: int) -> list[int]:
     """Indices of the lines of a stream behind a line; none of them where they are too many to be last words."""
     tail = []
     for index, line in enumerate(evidence.lines):
-        if line.stream != stream or line.number <= number:
+        if line.stream != stream:
             continue
-        if line.mark is Mark.TRACEBACK or line.number - number > _LAST_WORDS:
+        if line.number <= number:
+            continue
+        if line.mark is Mark.TRACEBACK:
+            return []
+        if line.number - number > _LAST_WORDS:
             return []
         if line.body.strip():
             tail.append(index)
@@ -600,7 +665,9 @@ def _shared(log: _Log) -> CleanEnd | None:
     """What each of several processes says but once, behind its loop, where no complaint follows."""
     for stream, template in log.processes.shared.items():
         index = _index_of(log.evidence.lines, template.last[1], stream)
-        if index is None or index >= log.spoken or log.table.says_beginning(log.evidence.lines[index].body):
+        if index is None or index >= log.spoken:
+            continue
+        if log.table.says_beginning(log.evidence.lines[index].body):
             continue
         if not _complains_from(log, stream, template.first[1]):
             return CleanEnd(index, "every process says so once, behind its loop", Specificity.CLASS)
@@ -609,17 +676,15 @@ def _shared(log: _Log) -> CleanEnd | None:
 
 def _complains_from(log: _Log, stream: Stream, number: int) -> bool:
     """Whether a line of the stream, from this number on, is a complaint or part of a traceback."""
-    for line in log.evidence.lines:
-        if line.stream != stream or line.number < number:
-            continue
-        if line.mark is Mark.TRACEBACK or _is_trouble(log, line) or _is_loud(line):
-            return True
-    return False
+    lines = [line for line in log.evidence.lines if line.stream == stream and line.number >= number]
+    return any(_is_loud(line) or log.table.complains(line) for line in lines)
 
 
 def _is_loud(line: Line) -> bool:
-    """Whether the program calls the line an error, or worse."""
-    return line.severity is not None and line.severity > Severity.WARNING
+    """Whether the line is part of a traceback, or its program calls it an error or worse."""
+    if line.mark is Mark.TRACEBACK:
+        return True
+    return line.severity not in (None, *_MILD)
 
 
 _SOURCES: Mapping[str, _Source] = {
@@ -635,8 +700,10 @@ _SOURCES: Mapping[str, _Source] = {
 
 def _index_of(lines: Sequence[Line], number: int, stream: Stream | None = None) -> int | None:
     """The index of the line of a number. stream: that it is of, None for any."""
-    places = ((index, line) for index, line in enumerate(lines) if line.number == number)
-    return next((index for index, line in places if stream in (None, line.stream)), None)
+    for index, line in enumerate(lines):
+        if line.number == number and stream in (None, line.stream):
+            return index
+    return None
 
 
 def _counts_to(line: Line, last: int) -> bool:

@@ -5,11 +5,12 @@ and not every line is kept. It stopped where its steps are short of those of pee
 several of these do and it made no steps that reach theirs.
 """
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from diagnoser.model import Evidence, Line, Severity, Stream, Template
 from diagnoser.structure.loops import Loop, find_loops, whole_numbers, words_of
@@ -72,75 +73,86 @@ class Processes:
 
     def known(self, stream: Stream) -> AbstractSet[Process]:
         """The processes that the log tells apart in a stream."""
-        return {process for process in self.of if process and process[0] == stream}
+        return _in_stream(stream, filter(None, self.of))
 
     def left_behind(self, index: int) -> bool:
         """Whether the process that printed a line states no end after it, though its peers state theirs."""
-        process = self.of[index] if index < len(self.of) else None
-        return process is not None and self._stopped(process, self.lines[index].number)
+        process = self._process_at(index)
+        if process is None:
+            return False
+        return self._stopped(process, self.lines[index].number)
 
     def fell_silent(self, index: int) -> bool:
         """Whether the process that printed a line stopped, for all that is seen, while a peer trained on."""
-        process = self.of[index] if index < len(self.of) else None
-        return process in self.silent or self.left_behind(index)
+        return self._process_at(index) in self.silent or self.left_behind(index)
 
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
         processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}
-        return any(self._stopped(process) for process in processes if process[0] == stream)
+        return any(map(self._stopped, _in_stream(stream, processes)))
 
     def any_broke_off(self, stream: Stream) -> bool:
         """Whether a process of the stream broke off before it trained, as others did."""
-        return any(process[0] == stream for process in self.broken_off)
+        return bool(_in_stream(stream, self.broken_off))
 
     def speak_for_all(self, stream: Stream) -> bool:
         """Whether every process that trained in the stream states its end or made as many steps as those that do."""
-        trained = [process for process in {*self.loops, *self.steps} if process[0] == stream]
-        reached = max((self.steps.get(process, 0) for process in trained), default=0) - _SHORT
-        silent = [process for process in trained if process not in self.ends and self.steps.get(process, -1) < reached]
+        trained = _in_stream(stream, {*self.loops, *self.steps})
+        reached = self._furthest(trained) - _SHORT
+        silent = [process for process in trained - self.ends.keys() if self.steps.get(process, -1) < reached]
         return len(silent) <= self.unnamed.get(stream, 0)
 
     def most_ended(self, stream: Stream) -> bool:
         """Whether most ranks that print into the stream state their end, and another one neither does nor made as many
         steps. Where only few speak for the job, it is one of each node."""
-        ranks = {process for process in self.of if process and process[0] == stream and isinstance(process[1], int)}
+        ranks = {process for process in self.known(stream) if isinstance(process[1], int)}
         ended = ranks & self.ends.keys()
-        reached = max((self.steps.get(process, 0) for process in ended), default=0) - _SHORT
-        silent = [rank for rank in ranks - ended if rank not in self.steps or self.steps[rank] < reached]
-        return len(ended) > len(ranks) / _MOST and len(silent) > self.unnamed.get(stream, 0)
+        if len(ended) <= len(ranks) / _MOST:
+            return False
+        reached = self._furthest(ended) - _SHORT
+        silent = [rank for rank in ranks - ended if self.steps.get(rank, -math.inf) < reached]
+        return len(silent) > self.unnamed.get(stream, 0)
 
     def is_behind(self, index: int, step: int) -> bool:
         """Whether some peer of the process that printed a line did not come as far as the step that it counts."""
-        process = self.of[index] if index < len(self.of) else None
+        process = self._process_at(index)
         if process is None:
             return False
         peers = [other for other in self.steps if self._are_peers(other, process)]
         return any(self.steps[peer] < step - _SHORT for peer in peers)
 
+    def _process_at(self, index: int) -> Process | None:
+        """The process that printed a line; None where no processes were looked for."""
+        return self.of[index] if index < len(self.of) else None
+
+    def _furthest(self, processes: Iterable[Process]) -> int:
+        """The last step of all these processes."""
+        return max((self.steps.get(process, 0) for process in processes), default=0)
+
     def _stopped(self, process: Process, number: int = 0) -> bool:
         """Whether a process stopped on its way, after it had printed the line of this number."""
-        if self._ended_after(process, number):
+        if self.ends.get(process, 0) > number:
             return False
         peers = [other for other in self.ends if self._are_peers(other, process)]
         if process in self.steps:
-            return any(self.steps.get(peer, 0) - self.steps[process] > _SHORT for peer in peers)
-        if not peers or self.unnamed.get(process[0]):
+            return self._furthest(peers) - self.steps[process] > _SHORT
+        if not peers:
             return False
+        if self.unnamed.get(process[0]):
+            return False  # the end of a process that is not known may be its own
         if any(self._went_on_without(process, peer) for peer in peers):
             return True
-        return len(peers) >= _PEERS or self._complained_beside(process, peers)
-
-    def _ended_after(self, process: Process, number: int) -> bool:
-        """Whether a process came to its end in a line behind that of this number; 0 for any."""
-        if process not in self.ends:
-            return False
-        return number == 0 or self.ends[process] > number
+        if len(peers) >= _PEERS:
+            return True
+        return self._complained_beside(process, peers)
 
     def _complained_beside(self, process: Process, peers: Iterable[Process]) -> bool:
         """Whether the last words of a process complain, and its peers are not known to train where it does not."""
         if process not in self.complaints:
             return False
-        return process in self.loops or not any(peer in self.loops or peer in self.steps for peer in peers)
+        if process in self.loops:
+            return True
+        return {*self.loops, *self.steps}.isdisjoint(peers)
 
     def _went_on_without(self, process: Process, peer: Process) -> bool:
         """Whether the peer, whose loop had begun, made most of its turns when the process made none any more."""
@@ -151,36 +163,44 @@ class Processes:
 
     def _are_peers(self, other: Process, process: Process) -> bool:
         """Whether two processes of a stream are ranks of the job, or run the same loop."""
-        if other == process or other[0] != process[0]:
+        if other == process:
+            return False
+        if other[0] != process[0]:
             return False
         if isinstance(other[1], int) and isinstance(process[1], int):
             return True
-        shapes = self.loops.get(other), self.loops.get(process)
-        if shapes[0] and shapes[1]:
-            return not shapes[0].isdisjoint(shapes[1])
+        if {other, process} <= self.loops.keys():
+            return not self.loops[other].isdisjoint(self.loops[process])
         if not self.greetings.get(other, frozenset()).isdisjoint(self.greetings.get(process, frozenset())):
             return True
-        return other in self.steps and process in self.steps
+        return {other, process} <= self.steps.keys()
 
 
-def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Processes:
+def _in_stream(stream: Stream, processes: Iterable[Process]) -> set[Process]:
+    """Those of the processes that print into the stream."""
+    return {process for process in processes if process[0] == stream}
+
+
+def find_processes(evidence: Evidence, says_end: Says, complains: Callable[[Line], bool]) -> Processes:
     """The processes of the job's own output, and what their last words say.
 
-    says_end: whether a message states an end. complains: whether it complains.
+    says_end: whether a message states an end. complains: whether a line complains that its program does not call mild.
     """
     alias = _only_ranks(evidence)
     of = tuple(_process_of(line, alias) for line in evidence.lines)
-    last = _last_lines(evidence, of)
-    loops = find_loops(evidence).loops
+    spoken = _spoken(evidence, of)
+    last = {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
+    loops = find_loops(evidence).measured
     steps = _steps(evidence, alias) or _counts(evidence, of, loops)
     looped, greetings = _loops(loops, alias), _greetings(evidence.templates, alias)
     endings = [template for template in evidence.templates if says_end(template.text)]
     ends = _ends_by_shape(endings, alias)
-    for process, line in _said(last, says_end):
+    for process, line in _said(last, lambda line: says_end(line.body)):
         ends[process] = max(ends.get(process, 0), line.number)
-    complaints = {process for process, line in _said(last, complains) if line.severity not in _MILD}
+    complaints = {process for process, _ in _said(last, complains)}
     reached = dict.fromkeys(looped, 1) | steps
     untrained = greetings.keys() - steps.keys() - looped.keys() - ends.keys()
+    last_progress = _last_progress(evidence, loops)
     return Processes(
         lines=evidence.lines,
         of=of,
@@ -190,23 +210,20 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Says) -> Proce
         ends=ends,
         complaints=frozenset(complaints - ends.keys()),
         unnamed=_unnamed(endings),
-        complained=any(
-            complains(line.body) for line in evidence.job_lines[-_LAST_WORDS:] if line.severity not in _MILD
-        ),
-        trained=bool(evidence.steps) or any(loop.measured for loop in loops),
+        complained=any(map(complains, evidence.job_lines[-_LAST_WORDS:])),
+        trained=bool(last_progress),
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
-        broken_off=frozenset(_broken_off(evidence, of, untrained, _first_turns(loops))),
-        silent=frozenset(_silent(last, reached, ends, _last_progress(evidence, loops))),
+        broken_off=frozenset(_broken_off(spoken, untrained, _first_turns(loops))),
+        silent=frozenset(_silent(last, reached, ends, last_progress)),
     )
 
 
-def _said(last: Mapping[Process, Sequence[Line]], says: Says) -> Iterator[tuple[Process, Line]]:
-    """The last lines of processes whose message says so."""
+def _said(last: Mapping[Process, Sequence[Line]], says: Callable[[Line], bool]) -> Iterator[tuple[Process, Line]]:
+    """The last lines of processes that say so."""
     for process, lines in last.items():
-        for line in lines:
-            if says(line.body):
-                yield process, line
+        for line in filter(says, lines):
+            yield process, line
 
 
 def _only_ranks(evidence: Evidence) -> dict[int | str, int]:
@@ -229,20 +246,20 @@ def _process_of(line: Line, alias: _Alias) -> Process | None:
     return line.stream, process
 
 
-def _last_lines(evidence: Evidence, of: Iterable[Process | None]) -> dict[Process, list[Line]]:
-    """The last kept lines of each process."""
+def _spoken(evidence: Evidence, of: Iterable[Process | None]) -> dict[Process, list[Line]]:
+    """The kept lines of each process that are not empty."""
     spoken = defaultdict[Process, list[Line]](list)
     for line, process in zip(evidence.lines, of, strict=True):
         if process is not None and line.body.strip():
             spoken[process].append(line)
-    return {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
+    return spoken
 
 
 def _known_turns(loops: Iterable[Loop], alias: _Alias) -> dict[Process, tuple[int, int]]:
-    """The first and the last line of the measured loops of each process that its lines name."""
+    """The first and the last line of the loops of each process that its lines name."""
     turns = dict[Process, tuple[int, int]]()
     for loop in loops:
-        if loop.measured and loop.process != -1:
+        if loop.process != -1:
             process = loop.stream, alias.get(loop.process, loop.process)
             first, last = turns.get(process, (loop.first, loop.last))
             turns[process] = min(first, loop.first), max(last, loop.last)
@@ -256,34 +273,38 @@ def _shared_last_words(
 
     A process that crashes or is killed stops at something that it had printed before, or that its peers do not print.
     """
-    speaking = defaultdict[Stream, set[int | str]](set)
-    for stream, name in filter(None, of):
-        speaking[stream].add(name)
-    trained, shared = _last_turns(loops, alias), dict[Stream, Template]()
+    trained, shared = dict(_turns_of_all(_last_turns(loops, alias), of)), dict[Stream, Template]()
     for template in sorted(evidence.templates, key=lambda template: template.last[1]):
         stream = template.last[0]
-        turns = trained.get(stream, {})
-        if turns and len(speaking[stream]) >= _PEERS and turns.keys() <= speaking[stream]:
-            # who prints no loop of its own speaks behind that of its peers
-            turns = dict.fromkeys(speaking[stream], max(turns.values())) | turns
-        else:
-            continue
-        if _is_said_once_behind(template, turns, alias):
+        if stream in trained and _is_said_once_behind(template, trained[stream], alias):
             shared[stream] = template
     return shared
 
 
+def _turns_of_all(
+    trained: Mapping[Stream, dict[int | str, int]], of: Iterable[Process | None]
+) -> Iterator[tuple[Stream, dict[int | str, int]]]:
+    """For each stream of several processes in which none but these trained, the last turn of each of them."""
+    speaking = defaultdict[Stream, set[int | str]](set)
+    for stream, name in filter(None, of):
+        speaking[stream].add(name)
+    for stream, turns in trained.items():
+        if len(speaking[stream]) < _PEERS:
+            continue
+        if turns.keys() <= speaking[stream]:
+            # who prints no loop of its own speaks behind that of its peers
+            yield stream, dict.fromkeys(speaking[stream], max(turns.values())) | turns
+
+
 def _last_turns(loops: Iterable[Loop], alias: _Alias) -> dict[Stream, dict[int | str, int]]:
-    """For each stream, the last line of the measured loops of each process; where ranks share a loop, that of all."""
+    """For each stream, the last line of the loops of each process; where ranks share a loop, that of all."""
     last = defaultdict[Stream, dict[int | str, int]](dict)
     for loop in loops:
-        names = loop.ranks if loop.process == -1 else {loop.process}
-        if not loop.measured or loop.count < _TURNS * len(names):
+        if loop.count < _TURNS * len(loop.printers):
             continue
-        turns = last[loop.stream]
-        for name in names:
+        for name in loop.printers:
             process = alias.get(name, name)
-            turns[process] = max(turns.get(process, 0), loop.last)
+            last[loop.stream][process] = max(last[loop.stream].get(process, 0), loop.last)
     return last
 
 
@@ -291,20 +312,26 @@ def _is_said_once_behind(template: Template, turns: Mapping[int | str, int], ali
     """Whether each process prints the shape once, behind its last turn."""
     if template.count != len(turns):
         return False
-    said = {alias.get(lines.process, lines.process): lines.kept[-1] for lines in template.processes}
-    said = said or dict.fromkeys((alias.get(rank, rank) for rank in template.ranks), template.last[1])
-    return said.keys() == turns.keys() and all(number > turns[name] for name, number in said.items())
+    said = {alias.get(name, name): number for name, number in _last_by_process(template).items()}
+    if said.keys() != turns.keys():
+        return False
+    return all(number > turns[name] for name, number in said.items())
+
+
+def _last_by_process(template: Template) -> dict[int | str, int]:
+    """The last line of the shape by each process that is known to print it; that of all, where ranks share it."""
+    if template.processes:
+        return {lines.process: lines.kept[-1] for lines in template.processes}
+    return dict.fromkeys(template.ranks, template.last[1])
 
 
 def _ends_by_shape(templates: Iterable[Template], alias: _Alias) -> dict[Process, int]:
     """The processes that are known to print a shape which states an end, and where the last of them does."""
     ends = dict[Process, int]()
     for template in templates:
-        stream, number = template.last
-        said = {lines.process: lines.kept[-1] for lines in template.processes}
-        for name, place in (said or dict.fromkeys(template.ranks, number)).items():
-            process = stream, alias.get(name, name)
-            ends[process] = max(ends.get(process, 0), place)
+        for name, number in _last_by_process(template).items():
+            process = template.last[0], alias.get(name, name)
+            ends[process] = max(ends.get(process, 0), number)
     return ends
 
 
@@ -322,8 +349,8 @@ def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
     """The last step of each process that counts more than one."""
     numbers = defaultdict[Process, set[int]](set)
     for point in evidence.steps:
-        if point.step is not None and point.process != -1:
-            numbers[point.stream, alias.get(point.process, point.process)].add(point.step)
+        if point.process != -1:
+            numbers[point.stream, alias.get(point.process, point.process)].add(point.steps_made)
     return {process: max(steps) for process, steps in numbers.items() if len(steps) > _TRAINED}
 
 
@@ -343,10 +370,10 @@ def _counted_lines(
     evidence: Evidence, of: Sequence[Process | None], loops: Iterable[Loop]
 ) -> dict[str, dict[Process, list[list[int]]]]:
     """Words of a measured loop that counts -> process -> the numbers in each of its lines."""
-    words = frozenset[str]().union(*(loop.words for loop in loops if loop.measured and loop.counts))
+    words = frozenset[str]().union(*(loop.words for loop in loops if loop.counts))
     rows = defaultdict[str, dict[Process, list[list[int]]]](dict)
     for line, process in zip(evidence.lines, of, strict=True):
-        if not process or not line.label or line.label.startswith(_SHOWN_LATE):
+        if process is None or not _is_always_labeled(line):
             continue
         shape = words_of(line.body)
         if shape in words:
@@ -354,45 +381,49 @@ def _counted_lines(
     return rows
 
 
+def _is_always_labeled(line: Line) -> bool:
+    """Whether the line names its process in a way that shows in each line, and not in the whole log only."""
+    if not line.label:
+        return False
+    return not line.label.startswith(_SHOWN_LATE)
+
+
 def _counting_column(rows: Sequence[Sequence[Sequence[int]]]) -> int | None:
     """The first number in the lines of processes that grows from line to line in each of them."""
-    width = min(len(turn) for turns in rows for turn in turns)
-    for column in range(width):
-        counted = [[turn[column] for turn in turns] for turns in rows]
-        if all(_grows(numbers) for numbers in counted) and max(map(len, counted)) >= _TURNS:
+    if max(map(len, rows)) < _TURNS:
+        return None
+    for column in range(min(map(len, chain.from_iterable(rows)))):
+        if all(_grows(turns, column) for turns in rows):
             return column
     return None
 
 
-def _grows(numbers: Sequence[int]) -> bool:
-    return all(before < after for before, after in pairwise(numbers))
+def _grows(turns: Sequence[Sequence[int]], column: int) -> bool:
+    return all(before[column] < after[column] for before, after in pairwise(turns))
 
 
 def _first_turns(loops: Iterable[Loop]) -> dict[Stream, int]:
-    """The line of each stream in which the first measured loop begins."""
+    """The line of each stream in which the first loop begins."""
     first = dict[Stream, int]()
     for loop in loops:
-        if loop.measured:
-            first[loop.stream] = min(first.get(loop.stream, loop.first), loop.first)
+        first[loop.stream] = min(first.get(loop.stream, loop.first), loop.first)
     return first
 
 
 def _broken_off(
-    evidence: Evidence,
-    of: Sequence[Process | None],
-    untrained: AbstractSet[Process],
-    trained: Mapping[Stream, int],
+    spoken: Mapping[Process, Sequence[Line]], untrained: AbstractSet[Process], trained: Mapping[Stream, int]
 ) -> Iterator[Process]:
     """The processes that say last, while others train, what no other one prints and the program does not call mild."""
-    speakers, last = defaultdict[str, set[Process]](set), dict[Process, Line]()
-    for line, process in zip(evidence.lines, of, strict=True):
-        if process and line.body.strip():
-            speakers[words_of(line.body)].add(process)
-            last[process] = line
-    for process in untrained & last.keys():
-        line = last[process]
-        is_lone = line.severity not in _MILD and len(speakers[words_of(line.body)]) == 1
-        if is_lone and line.number > trained.get(line.stream, line.number):
+    speakers = Counter[str]()
+    for lines in spoken.values():
+        speakers.update({words_of(line.body) for line in lines})
+    for process in untrained & spoken.keys():
+        line = spoken[process][-1]
+        if line.severity in _MILD:
+            continue
+        if speakers[words_of(line.body)] > 1:
+            continue
+        if line.number > trained.get(line.stream, line.number):
             yield process
 
 
@@ -411,17 +442,19 @@ def _silent(
     for (stream, _), step in reached.items():
         furthest[stream] = max(furthest.get(stream, 0), step)
     further = {p for p, step in reached.items() if step >= furthest[p[0]] - _SHORT} | ends.keys()
-    usual = {words_of(line.body) for process in further & last.keys() for line in last[process]}
+    usual = set[str]()
+    for process in further & last.keys():
+        usual.update(words_of(line.body) for line in last[process])
     for process in last.keys() - further:
         line = last[process][-1]
-        is_lone = line.severity not in _MILD and words_of(line.body) not in usual
-        if is_lone and _is_numbered(process) and line.number < trained.get(line.stream, 0):
+        if line.severity in _MILD:
+            continue
+        if words_of(line.body) in usual:
+            continue
+        if str(process[1]).startswith(_BY_PID):
+            continue  # a helper, and no rank or numbered machine of the job
+        if line.number < trained.get(line.stream, 0):
             yield process
-
-
-def _is_numbered(process: Process) -> bool:
-    """Whether the process is a rank or a numbered machine of the job, not a helper that is told by its pid."""
-    return isinstance(process[1], int) or not process[1].startswith(_BY_PID)
 
 
 def _last_progress(evidence: Evidence, loops: Iterable[Loop]) -> dict[Stream, int]:
@@ -430,8 +463,7 @@ def _last_progress(evidence: Evidence, loops: Iterable[Loop]) -> dict[Stream, in
     for point in evidence.steps:
         last[point.stream] = max(last.get(point.stream, 0), point.line)
     for loop in loops:
-        if loop.measured:
-            last[loop.stream] = max(last.get(loop.stream, 0), loop.last)
+        last[loop.stream] = max(last.get(loop.stream, 0), loop.last)
     return last
 
 
@@ -446,11 +478,9 @@ def _greetings(templates: Iterable[Template], alias: _Alias) -> dict[Process, fr
 
 
 def _loops(loops: Iterable[Loop], alias: _Alias) -> dict[Process, frozenset[str]]:
-    """The shapes of the measured loops that each process prints."""
+    """The shapes of the loops that each process prints."""
     shapes = defaultdict[Process, set[str]](set)
     for loop in loops:
-        if loop.measured:
-            names = loop.ranks if loop.process == -1 else {loop.process}
-            for name in names:
-                shapes[loop.stream, alias.get(name, name)].add(loop.shape)
+        for name in loop.printers:
+            shapes[loop.stream, alias.get(name, name)].add(loop.shape)
     return {process: frozenset(known) for process, known in shapes.items()}

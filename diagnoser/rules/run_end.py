@@ -104,7 +104,7 @@ def _resolve_completed(candidate_set: CandidateSet, run: RunTimeline) -> None:
     if not completed:
         return
     end = _CleanEnd(completed[-1], run, run.evidence.traceback_lines, again=run.recovered(completed[-1]))
-    if end.is_of_some or candidate_set.has(end.is_belied_by) or candidate_set.has(end.is_outlived_by):
+    if end.is_of_some or candidate_set.has(end.is_doubted_by):
         candidate_set.dismiss(RejectionReason.VAGUE_END, _says_completed)
     elif run.diverged:
         candidate_set.dismiss(RejectionReason.LATER, _says_completed)
@@ -153,34 +153,42 @@ class _CleanEnd:
             return False
         return self.run.ended.unfinished(self.run.evidence.lines[self.line].stream)
 
-    def is_belied_by(self, other: Candidate) -> bool:
+    def is_doubted_by(self, other: Candidate) -> bool:
+        """Whether a failure shows that the end says nothing of the run, or not of all of it."""
+        return self._is_belied_by(other) or self._is_outlived_by(other)
+
+    def _is_belied_by(self, other: Candidate) -> bool:
         """Whether a failure before the end shows that its words are those of a script that prints them in any case."""
-        if not self._is_before(other):
+        if other.line >= self.line:
+            return False
+        if other.logged or other.names_no_failure:
             return False
         near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
         if self.candidate.is_by_rule:
-            return vague and near and other.is_fault
+            return vague and near and other.is_root
         if other.exit:
             return not is_retried(self.run.evidence, other.line)
-        return other.role in _WITH_CAUSE and (vague or (near and other.raised))
+        if other.role not in _WITH_CAUSE:
+            return False
+        return vague or (near and other.raised)
 
-    def _is_before(self, other: Candidate) -> bool:
-        """Whether a failure that nobody caught stands before the end."""
-        return other.line < self.line and not other.logged and not other.names_no_failure
-
-    def is_outlived_by(self, other: Candidate) -> bool:
+    def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves
         nothing of this one."""
         if not other.is_fault:
             return False
         if self.run.left_behind(other):
             return True
-        if other.logged or not (other.raised or other.last_words):
+        if other.logged:
             return False
         line, last = self.run.evidence.lines[other.line], self.run.evidence.lines[self.line]
         if other.last_words and line.is_of_another(last):
             return True
-        return _is_another_rank(line, last) and not spoke_on(self.run.evidence, other.line, self.traced)
+        if not (other.raised or other.last_words):
+            return False
+        if not _is_another_rank(line, last):
+            return False
+        return not spoke_on(self.run.evidence, other.line, self.traced)
 
     def is_contradicted_by(self, other: Candidate) -> bool:
         """Whether the candidate shows that the job failed after all, or that another one followed in the same log."""
@@ -203,7 +211,9 @@ class _CleanEnd:
     def _is_verdict_on(self, other: Candidate) -> bool:
         """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
         end of one, its cancellation, or a line that one printed."""
-        if "all" not in self.candidate.explains or not self.candidate.is_by_rule:
+        if not self.candidate.is_by_rule:
+            return False
+        if "all" not in self.candidate.explains:
             return False
         if other.exit:
             return True
@@ -215,7 +225,9 @@ class _CleanEnd:
 
 def _is_another_rank(line: Line, last: Line) -> bool:
     """Whether the lines are of two ranks, each with a stream of its own."""
-    return line.stream != last.stream and line.rank != last.rank and min(line.rank, last.rank) >= 0
+    if line.stream == last.stream:
+        return False
+    return line.rank != last.rank and min(line.rank, last.rank) >= 0
 
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:

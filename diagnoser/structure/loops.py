@@ -8,6 +8,7 @@ import re
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -71,6 +72,16 @@ class Loop:
     shape: str = ""
     words: frozenset[str] = frozenset()
 
+    @property
+    def speaker(self) -> tuple[Stream, int | str]:
+        """As of a ``Line``."""
+        return self.stream, self.process
+
+    @property
+    def printers(self) -> AbstractSet[int | str]:
+        """The processes that are known to print it."""
+        return self.ranks if self.process == -1 else {self.process}
+
     def turns_after(self, number: int) -> float:
         """How many of its lines stand behind a line, if they are spread evenly; at least those that were kept."""
         span = max(self.last - self.first, 1)
@@ -99,61 +110,66 @@ class Loops:
             ends[loop.stream] = max(ends.get(loop.stream, 0), loop.last)
         epilogues = {stream: self._epilogue(stream) for stream in ends}
         for loop in sorted(self.loops, key=lambda loop: loop.first):
-            if loop.first >= epilogues.get(loop.stream, math.inf):
+            if loop.first >= epilogues.get(loop.stream, -math.inf):
                 continue
-            if loop.stream in ends and (loop.counts or loop.first < ends[loop.stream]):
+            if loop.counts or loop.first < ends[loop.stream]:
                 ends[loop.stream] = max(ends[loop.stream], loop.last)
         return ends
 
     @cached_property
-    def _measured(self) -> list[Loop]:
+    def measured(self) -> list[Loop]:
+        """Those that print a measure, as training does."""
         return [loop for loop in self.loops if loop.measured]
 
     @cached_property
     def _main(self) -> list[Loop]:
         """The measured loops that are no last words of several processes."""
-        begins = {loop.stream: self._epilogue(loop.stream) for loop in self._measured}
-        return [loop for loop in self._measured if loop.first < begins[loop.stream]]
+        begins = {loop.stream: self._epilogue(loop.stream) for loop in self.measured}
+        return [loop for loop in self.measured if loop.first < begins[loop.stream]]
 
     def _epilogue(self, stream: Stream) -> float:
         """The first line of a shape that begins late in the loop and that each of several processes prints once, as
         those do that have left their loop; infinite without one."""
-        measured = [loop for loop in self._measured if loop.stream == stream]
-        if not measured or stream not in self.processes:
+        if stream not in self.processes:
             return math.inf
-        main = max(measured, key=lambda loop: loop.count)
+        main = max((loop for loop in self.measured if loop.stream == stream), key=lambda loop: loop.count)
         middle = (main.first + main.last) / 2
-        late = (
-            loop.first for loop in self.loops if loop.stream == stream and loop.process == -1 and loop.first > middle
-        )
         once = {loop.first for loop in self.loops if loop.count <= self.processes[stream]}
-        return min(once.intersection(late), default=math.inf)
+        unnamed = {loop.first for loop in self.loops if loop.speaker == (stream, -1)}
+        return min((first for first in once & unnamed if first > middle), default=math.inf)
 
     def went_on(self, line: Line, turns: int) -> bool:
         """Whether the process that printed the line went on with its loop for more than ``turns`` turns."""
-        return any(self._is_of(loop, line) and loop.turns_after(line.number) > turns for loop in self._measured)
+        loops = [loop for loop in self.measured if self._is_of(loop, line)]
+        return any(loop.turns_after(line.number) > turns for loop in loops)
 
     def is_turn(self, line: Line, *, measured: bool = False) -> bool:
         """Whether its process prints the words of the line again and again. measured: in a loop that measures."""
-        words, known = words_of(line.body), self._measured if measured else self.loops
-        loops = [loop for loop in known if loop.stream == line.stream and words in loop.words]
+        words, known = words_of(line.body), self.measured if measured else self.loops
+        loops = [loop for loop in known if words in loop.words]
         return any(self._is_repeated_by(loop, line) for loop in loops)
 
     def _is_repeated_by(self, loop: Loop, line: Line) -> bool:
         """Whether the process that printed the line turns the loop. Where nothing tells several apart, all may print
         their last words: only what began long before is a loop's."""
         if loop.process != -1:
-            return loop.process == line.process
-        return loop.count >= _REPEATED * len(loop.ranks) and loop.first < line.number / _EARLIER
+            return loop.speaker == line.speaker
+        if loop.stream != line.stream:
+            return False
+        if loop.count < _REPEATED * len(loop.ranks):
+            return False
+        return loop.first < line.number / _EARLIER
 
     def _is_of(self, loop: Loop, line: Line) -> bool:
         """Whether the loop had begun before the line, and is one of the process that printed it."""
-        if loop.stream != line.stream or loop.first >= line.number:
+        if loop.stream != line.stream:
+            return False
+        if loop.first >= line.number:
             return False
         if loop.process != -1:
             return loop.process == line.process
-        if self.by_rank and line.rank >= 0 and not loop.ranks:
-            return False
+        if self.by_rank and not loop.ranks:
+            return line.rank < 0
         return loop.ranks <= {line.rank}
 
 
@@ -197,7 +213,9 @@ class _Spoken:
         """The last line of a loop, without one whose letters no other line has."""
         places = [self._places[loop.stream, text] for text in letters]
         known = [numbers for numbers in places if numbers != [loop.last]]
-        if len(known) == len(places) or not known or (loop.measured and max(map(len, known)) == 1):
+        if len(known) in (0, len(places)):
+            return loop.last
+        if loop.measured and max(map(len, known)) == 1:
             return loop.last
         return min(loop.last, max(chain.from_iterable(known)))
 
@@ -206,7 +224,9 @@ def _is_by_rank(evidence: Evidence) -> bool:
     """Whether most lines of the job tell their rank, and several ranks speak."""
     ranks = [line.rank for line in evidence.lines if line.stream.from_job]
     known = [rank for rank in ranks if rank >= 0]
-    return len(set(known)) > 1 and 2 * len(known) > len(ranks)
+    if len(set(known)) < 2:
+        return False
+    return 2 * len(known) > len(ranks)
 
 
 def _speakers(evidence: Evidence) -> dict[Stream, int]:
@@ -265,28 +285,32 @@ def _turns_without_finite_loss(
 
 def _never_finite(evidence: Evidence, turns: Sequence[int], broken: Sequence[int]) -> bool:
     """Whether a loop that counts all its turns never printed a finite measure."""
-    if len(turns) < _INTERLEAVED or len(broken) < len(turns):
+    if len(broken) < max(len(turns), _INTERLEAVED):
         return False
     return _counts([evidence.lines[index].body for index in turns], shared=False)
 
 
 def _stays(broken: Sequence[int], turns: Sequence[int]) -> bool:
     """Whether a measure that broke is broken in the newest turns too."""
-    if not broken or broken[-1] not in turns[-_NEWEST:]:
+    if len(broken) < min(len(turns), _REPEATED):
         return False
-    return len(broken) >= _REPEATED or len(broken) == len(turns)
+    return broken[-1] in turns[-_NEWEST:]
 
 
 def _is_broken(body: str) -> bool:
     """Whether the line prints measures, and none of them is finite."""
-    measures = [text.casefold() for text in _MEASURE.findall(body[:_SHAPED])]
-    return bool(measures) and all(text in ("nan", "inf") for text in measures)
+    measures = set(map(str.casefold, _MEASURE.findall(body[:_SHAPED])))
+    return set() < measures <= {"nan", "inf"}
 
 
 def _repeated_samples(evidence: Evidence) -> str:
     """The shapes of the finite samples of all repeated lines, one a line."""
-    samples = (sample for template in filter(_is_repeated, evidence.templates) for sample in template.samples)
-    return "\n".join(_shape(sample) for sample in samples if _MEASURE.search(sample) and not _is_broken(sample))
+    shapes = []
+    for template in filter(_is_repeated, evidence.templates):
+        for sample in filter(_MEASURE.search, template.samples):
+            if not _is_broken(sample):
+                shapes.append(_shape(sample))
+    return "\n".join(shapes)
 
 
 def _is_finite_elsewhere(shape: str, samples: str) -> bool:
@@ -315,7 +339,9 @@ def _shape(text: str) -> str:
 
 
 def _is_repeated(template: Template) -> bool:
-    if template.count < _REPEATED or template.first[0] != template.last[0]:
+    if template.count < _REPEATED:
+        return False
+    if template.first[0] != template.last[0]:
         return False
     return template.first[0].from_job
 
@@ -347,13 +373,31 @@ def _loops_of(template: Template, others: Iterable[Template]) -> Iterable[Loop]:
 
 def _loop_of(template: Template, others: Iterable[Template]) -> Loop:
     stream, first = template.first
-    measures = {tuple(_MEASURE.findall(sample)) for sample in template.samples}
     counts = _counts(template.samples, shared=len(template.processes) > 1)
-    is_long = counts and template.count >= _INTERLEAVED and measures != {()}
-    measured = (len(measures) > 1 or is_long) and not _SET_UP.search(template.text)
-    if measured and (not counts or template.text.startswith(_WILDCARD)):
-        measured = any(_is_interleaved(template, other) for other in others)
+    measured = _is_measured(template, others, counts=counts)
     return Loop(stream, first, template.last[1], template.count, template.ranks, counts, measured, shape=template.text)
+
+
+def _is_measured(template: Template, others: Iterable[Template], *, counts: bool) -> bool:
+    """Whether its lines print a measure, as those of training do. A shape that does not count, or whose lines begin
+    with different words, must take turns with another one."""
+    if not _prints_measure(template, counts=counts):
+        return False
+    if counts and not template.text.startswith(_WILDCARD):
+        return True
+    return any(_is_interleaved(template, other) for other in others)
+
+
+def _prints_measure(template: Template, *, counts: bool) -> bool:
+    """Whether its lines print a measure that changes, or count for long beside one."""
+    if _SET_UP.search(template.text):
+        return False
+    measures = {tuple(_MEASURE.findall(sample)) for sample in template.samples}
+    if len(measures) > 1:
+        return True
+    if measures == {()}:
+        return False
+    return counts and template.count >= _INTERLEAVED
 
 
 def _counts(samples: Sequence[str], *, shared: bool) -> bool:
@@ -375,8 +419,10 @@ def _is_monotone(column: Sequence[int], *, shared: bool) -> bool:
 
 def _is_interleaved(template: Template, other: Template) -> bool:
     """Whether lines of two shapes take turns, as those of tables and bars within a loop do."""
-    if template is other or template.first[0] != other.first[0]:
+    if template is other:
+        return False
+    if template.first[0] != other.first[0]:
         return False
     if min(template.count, other.count) < _INTERLEAVED:
         return False
-    return template.first[1] < other.last[1] and other.first[1] < template.last[1]
+    return max(template.first[1], other.first[1]) < min(template.last[1], other.last[1])

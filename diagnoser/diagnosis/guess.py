@@ -123,6 +123,6 @@ def _dismissed(causal: CausalResult) -> Collection[int]:
 
 def _as_candidate(index: int, log: RuleLog) -> Candidate:
     raised, rank = log.raised_at(index), log.evidence.lines[index].known_rank
-    kind, _ = log.tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "")
+    kind, _ = log.tables.named(raised)
     why = "nothing names the cause; of all lines this one is likeliest to tell it"
     return Candidate(index, kind, Role.ROOT, LIKELY_LINE, why, Specificity.WORD, rank=rank)

@@ -93,6 +93,11 @@ class Line:
         return self.process != -1
 
     @property
+    def is_indented(self) -> bool:
+        """Whether the line is a detail, or quoted: its text does not begin at the margin."""
+        return self.body[:1].isspace()
+
+    @property
     def known_rank(self) -> int | None:
         return self.rank if self.rank >= 0 else None
 

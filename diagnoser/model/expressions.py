@@ -2,6 +2,7 @@
 words."""
 
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import re2
@@ -44,13 +45,17 @@ def fault(pattern: str, groups: Sequence[str]) -> str:
 
 
 def search_set(patterns: Iterable[str | bytes], options: Any = None) -> Any:
-    """Compiled patterns whose ``Match`` gives the indices of those that occur in a text. options: of
-    ``quiet_options``."""
+    """Compiled patterns for ``matching``. options: of ``quiet_options``."""
     pattern_set = re2.Set.SearchSet(options or quiet_options())
     for pattern in patterns:
         pattern_set.Add(pattern)
     pattern_set.Compile()
     return pattern_set
+
+
+def matching(pattern_set: Any, text: str) -> list[int]:
+    """The indices of the patterns of a set that occur in a text, ascending."""
+    return sorted(pattern_set.Match(text) or ())
 
 
 class AnchorIndex(Generic[T]):
@@ -74,5 +79,5 @@ class AnchorIndex(Generic[T]):
         """The rows that may concern the text, in their order."""
         if not self._numbers:
             return []
-        numbers = {number for anchor in self._set.Match(text) or () for number in self._numbers[anchor]}
+        numbers = set(chain.from_iterable(self._numbers[anchor] for anchor in matching(self._set, text)))
         return [self._rows[number] for number in sorted(numbers)]

@@ -26,11 +26,12 @@ def error_lines(fields: Mapping[str, Any]) -> tuple[list[str], set[str]]:
             _add(lines, f"{fields[kind]}: {fields[message]}")
             break
     for name in ERRORS:
-        if name in used or not isinstance(fields.get(name), str):
+        if name in used:
             continue
-        used.add(name)
-        for line in fields[name].splitlines():
-            _add(lines, line)
+        if isinstance(fields.get(name), str):
+            used.add(name)
+            for line in fields[name].splitlines():
+                _add(lines, line)
     return lines[:_MOST], used
 
 
@@ -44,13 +45,12 @@ def _add(lines: list[str], line: str) -> None:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    if not isinstance(value, list) or not value:
+    if not isinstance(value, list):
         return ""
-    if all(isinstance(item, str) for item in value):
-        return "".join(item if item.endswith("\n") else item + "\n" for item in value)
-    if all(isinstance(item, dict) for item in value):
-        return "\n".join(_tracebacks(value))
-    return ""
+    kinds = set(map(type, value))
+    if kinds == {str}:
+        return "".join(item.removesuffix("\n") + "\n" for item in value)
+    return "\n".join(_tracebacks(value)) if kinds == {dict} else ""
 
 
 def _tracebacks(stacks: list[dict[str, Any]]) -> Iterator[str]:
@@ -63,8 +63,8 @@ def _tracebacks(stacks: list[dict[str, Any]]) -> Iterator[str]:
         if isinstance(frames, list) and frames:
             yield _START
             yield from _frames(frames)
-        value = stack.get("exc_value", "")
-        yield f"{stack.get('exc_type', 'Exception')}: {value}" if value else f"{stack.get('exc_type', 'Exception')}"
+        kind, value = stack.get("exc_type", "Exception"), stack.get("exc_value", "")
+        yield f"{kind}: {value}" if value else f"{kind}"
         link = _DIRECT if stack.get("is_cause") else _WHILE
 
 

@@ -91,7 +91,9 @@ def _leaves(node: Mapping[str, Any], path: tuple[str, ...], depth: int) -> Itera
 
 def _is_place(name: str, value: Mapping[str, Any]) -> bool:
     """Whether an object says as which rank the process runs and where, whatever a program calls it."""
-    if name in OTHERS or value.keys().isdisjoint(RANK):
+    if name in OTHERS:
+        return False
+    if value.keys().isdisjoint(RANK):
         return False
     return len(value) > 1 and value.keys() <= PLACE
 

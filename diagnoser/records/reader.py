@@ -76,12 +76,15 @@ def read(message: str) -> tuple[Record, ...]:
 
 def _all_in(fields: dict[str, Any]) -> list[dict[str, Any]]:
     """The records of a batch, else the one of the fields; none without any."""
-    return records_in(fields) or ([fields] if fields else [])
+    records = records_in(fields)
+    if records:
+        return records
+    return [fields] if fields else []
 
 
 def without_fields(message: str) -> str:
     """A message without the ``key=value`` pairs at its end."""
-    pairs = _PAIRS_AT_END.search(message) if message[-1:] and "=" in message else None
+    pairs = _PAIRS_AT_END.search(message) if "=" in message else None
     return message[: pairs.start()] if pairs else message
 
 
@@ -95,7 +98,7 @@ def fields_of(message: str) -> dict[str, Scalar]:
 def head_of(message: str) -> Record | None:
     """The record whose head stands in front of a message, without its texts; None where there is no head."""
     head = message[:_HEAD]
-    for number in sorted(_ANY_HEAD.Match(head) or ()):
+    for number in expressions.matching(_ANY_HEAD, head):
         match = _HEADS[number].search(head)
         rank = _RANK_IN_HEAD.search(head, 0, match.end())
         tail = _PAIRS_BEHIND.search(message) if forms.HEADS[number].has_pairs else None
@@ -145,9 +148,7 @@ def _pairs_of(text: str) -> dict[str, Any]:
 def _pairs(text: str) -> dict[str, Any]:
     """The fields of a line of logfmt, which has a level or names its message."""
     fields = _pairs_of(text)
-    if not ({"level", "lvl", "severity"} & fields.keys() or {"msg", "event"} & fields.keys()):
-        return {}
-    return fields
+    return fields if {"level", "lvl", "severity", "msg", "event"} & fields.keys() else {}
 
 
 def _record(fields: Mapping[str, Any]) -> Record:
@@ -173,37 +174,47 @@ def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Map
 
 def _is_logged(fields: Mapping[str, Any]) -> bool:
     """Whether a logger wrote the fields: a row of a data set or a table of metrics has no level and no time."""
-    return any(name in fields for name in (*LEVEL, *TIME))
+    return not fields.keys().isdisjoint((*LEVEL, *TIME))
 
 
 def _printed_error(fields: Mapping[str, Any], message: str) -> list[str]:
     """What loguru prints below the message."""
     text = fields.get("text")
-    if not isinstance(text, str) or text == message:
+    if not isinstance(text, str):
         return []
-    if "record.message" in fields or "elapsed.repr" in fields:
-        return text.rstrip().splitlines()[1 + message.count("\n") :]
-    return []
+    if text == message:
+        return []
+    if fields.keys().isdisjoint(("record.message", "elapsed.repr")):
+        return []
+    return text.rstrip().splitlines()[1 + message.count("\n") :]
 
 
 def _message(fields: Mapping[str, Any]) -> tuple[str, str]:
     """(message, name of its field)."""
     for name in MESSAGE:
         value = fields.get(name)
-        if isinstance(value, str) and value:
-            return value, name
-        if isinstance(value, list) and value and all(isinstance(item, int) and 0 <= item < 256 for item in value):
-            return bytes(value).decode("utf-8", "replace"), name  # journald, where it is no plain text
+        message = _from_numbers(value) if isinstance(value, list) else value
+        if isinstance(message, str) and message:
+            return message, name
     return "", ""
+
+
+def _from_numbers(numbers: list[Any]) -> str:
+    """The text whose bytes journald writes as numbers, where it is no plain text; "" of any other list."""
+    try:
+        return bytes(numbers).decode("utf-8", "replace")
+    except (TypeError, ValueError):
+        return ""
 
 
 def _rest(fields: Mapping[str, Any], used: Iterable[str]) -> dict[str, Scalar]:
     taken = {*used, *IGNORED, *SHIPPERS, *ERROR_TEXTS}
     rest: dict[str, Scalar] = {}
     for name, value in fields.items():
-        if name in taken or name.startswith("_") or not isinstance(value, Scalar):
+        if name in taken or name.startswith("_"):
             continue
-        rest[name] = value
+        if isinstance(value, Scalar):
+            rest[name] = value
     if "elapsed.repr" in fields:
         rest.pop("text", None)
     return rest
@@ -342,7 +353,9 @@ def _instance(fields: Mapping[str, Any]) -> str:
 def _host(fields: Mapping[str, Any]) -> str:
     for name in HOST:
         value = fields.get(name)
-        if isinstance(value, str) and _HOST.fullmatch(value) and not _NO_HOST.fullmatch(value):
+        if not isinstance(value, str):
+            continue
+        if _HOST.fullmatch(value) and not _NO_HOST.fullmatch(value):
             return value
     return ""
 

@@ -68,7 +68,9 @@ def _shows_only_class(candidate: Candidate) -> bool:
         return False
     if candidate.by in ("heuristic:exception_class", "heuristic:exception_line"):
         return True
-    return candidate.raised and candidate.is_vague and candidate.is_by_rule
+    if not candidate.is_by_rule:
+        return False
+    return candidate.raised and candidate.is_vague
 
 
 def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Candidate:
@@ -159,9 +161,7 @@ def with_logged(candidate: Candidate, log: RuleLog) -> Candidate:
         return replace(candidate, role=Role.BENIGN)
     if candidate.exit:
         return candidate
-    if candidate.names_no_failure:
-        return candidate
-    if not candidate.is_failing:
+    if not candidate.is_failure:
         return candidate
     if not is_logged(evidence, candidate.line, candidate.trace):
         return candidate

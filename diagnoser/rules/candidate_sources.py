@@ -112,7 +112,7 @@ class Heuristics:
 
         The table of words is asked where the classifier is not sure.
         """
-        if raised.is_stated or _is_final(raised):
+        if _is_final(raised):
             return None
         said = self.classifier.classify(raised)
         if said and said.probability >= _SURE:
@@ -127,33 +127,44 @@ class Heuristics:
             return _as_deep(raised, said, BY_LIKELY_WORDS)
         return _of_few_words(raised, said)
 
+    def named(self, raised: RaisedException) -> tuple[FailureType, str]:
+        """The type of an exception, and what decided: its words, else its class."""
+        return self.name(raised) or (raised.type, "heuristic:exception_class")
+
 
 def _of_few_words(raised: RaisedException, said: Classification) -> tuple[FailureType, str] | None:
     """What a class says that the words speak against; where it says nothing, the likeliest type of the program's own: a
     few words prove no fault of a machine, and no crash."""
-    if raised.class_type is None or not (raised.is_known or not raised.is_generic):
+    if raised.is_generic and not raised.is_known:
         is_far = category_of(said.type) is Category.INFRASTRUCTURE or said.type is FailureType.SEGMENTATION_FAULT
         return (FailureType.RUNTIME_ERROR if is_far else said.type), BY_FEW_WORDS
-    return (raised.class_type, BY_DOUBTED_CLASS) if said.type is not raised.class_type else None
+    return (raised.type, BY_DOUBTED_CLASS) if said.type is not raised.type else None
 
 
 def _is_final(raised: RaisedException) -> bool:
-    """Whether the class says what went wrong, whatever it quotes: a KeyError of a setting is a KeyError."""
+    """Whether the class, or what is stated, says what went wrong, whatever it quotes: a KeyError of a setting
+    is a KeyError."""
+    if raised.is_stated:
+        return True
     if not raised.is_known:
         return False
     if not raised.message.strip():
         return True
-    return not raised.is_generic and raised.class_type not in WIDE_CLASSES
+    if raised.is_generic:
+        return False
+    return raised.class_type not in WIDE_CLASSES
 
 
 def _as_deep(raised: RaisedException, said: Classification, by: str) -> tuple[FailureType, str] | None:
     """What the words say; None where they only name another class than a standard one that was raised."""
-    if raised.is_known and said.type in _OF_CLASSES:
-        return None
-    if raised.is_known and said.type is FailureType.CONFIGURATION_ERROR and said.features.isdisjoint(_SETTINGS):
-        return None  # a value that is refused, whoever set it
-    if raised.class_type is FailureType.ASSERTION_ERROR and said.type is FailureType.DATASET_LOADING_ERROR:
+    if (raised.class_type, said.type) == (FailureType.ASSERTION_ERROR, FailureType.DATASET_LOADING_ERROR):
         return None  # the program's own check of a record that was read
+    if not raised.is_known:
+        return said.type, by
+    if said.type in _OF_CLASSES:
+        return None
+    if said.type is FailureType.CONFIGURATION_ERROR and said.features.isdisjoint(_SETTINGS):
+        return None  # a value that is refused, whoever set it
     return said.type, by
 
 
@@ -179,8 +190,10 @@ class RuleLog:
         thrown, read = dict[int, tuple[int, str]](), set[int]()
         for index, line in enumerate(self.evidence.lines):
             match = _THROWN.search(line.body)
-            what = self._message_of_thrown(index, read) if match else None
-            if match and what is not None:
+            if match is None:
+                continue
+            what = self._message_of_thrown(index, read)
+            if what is not None:
                 read.add(what)
                 thrown[index] = what, match["name"]
         return thrown
@@ -300,15 +313,21 @@ def from_rules(log: RuleLog) -> Iterator[Candidate]:
     traces = {trace.raised: number for number, trace in enumerate(log.evidence.tracebacks)}
     for hit in log.hits:
         candidate = from_hit(hit, log.evidence, traces.get(hit.line, -1))
-        trace = log.trace_of(candidate)
-        if log.is_named_below(hit.line):
-            # says no more than that there is an exception; a line below says which
-            candidate = replace(candidate, role=Role.WRAPPER)
-        elif trace and candidate.role is Role.ROOT and _is_at_exit(log.evidence, trace):
-            candidate = replace(candidate, role=Role.TEARDOWN)
-        elif candidate.is_root and candidate.is_vague and log.refers_elsewhere(candidate):
-            candidate = replace(candidate, role=Role.WRAPPER)
-        yield candidate
+        yield replace(candidate, role=_role_there(candidate, log))
+
+
+def _role_there(candidate: Candidate, log: RuleLog) -> Role:
+    """The role of a line that a rule knows, at its place in the log."""
+    if log.is_named_below(candidate.line):
+        return Role.WRAPPER  # says no more than that there is an exception; a line below says which
+    if not candidate.is_root:
+        return candidate.role
+    trace = log.trace_of(candidate)
+    if trace and _is_at_exit(log.evidence, trace):
+        return Role.TEARDOWN
+    if candidate.is_vague and log.refers_elsewhere(candidate):
+        return Role.WRAPPER
+    return candidate.role
 
 
 def from_hit(hit: Hit, evidence: Evidence, trace: int = -1) -> Candidate:
@@ -383,9 +402,11 @@ def outweighs(report: ExitReport, candidate: Candidate) -> bool:
     """Whether the report of a process's end says more than the candidate of its line."""
     if candidate.role is Role.WRAPPER:
         return True
-    if report.signal is None and not (candidate.raised and candidate.type is FailureType.RUNTIME_ERROR):
+    if not candidate.is_vague:
         return False
-    return candidate.is_vague
+    if report.signal is not None:
+        return True
+    return candidate.raised and candidate.type is FailureType.RUNTIME_ERROR
 
 
 def only_rank(report: ExitReport) -> int | None:
@@ -455,7 +476,9 @@ def _is_at_exit(evidence: Evidence, trace: Traceback) -> bool:
 
 def _is_ignored(evidence: Evidence, trace: Traceback) -> bool:
     """Python and logging print such a line above errors that they swallow: the run goes on."""
-    if trace.exception == _LOGGED_CALL or any(map(_LOGGER.search, trace.frames[:1])):
+    if trace.exception == _LOGGED_CALL:
+        return True
+    if any(map(_LOGGER.search, trace.frames[:1])):
         return True
     speaker = evidence.lines[trace.start].speaker
     for line in reversed(evidence.lines[max(0, trace.start - 39) : trace.start]):
@@ -473,7 +496,7 @@ def _from_termination(index: int, name: str, log: RuleLog) -> Candidate:
     """What the message at ``index`` says."""
     line = log.evidence.lines[index]
     raised = log.tables.exceptions.raised(name, _WHAT.sub("", line.body))
-    kind, by = log.tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "heuristic:exception_class")
+    kind, by = log.tables.named(raised)
     specificity = Specificity.CLASS if raised.is_generic else Specificity.FAMILY
     return Candidate(
         line=index,
@@ -498,17 +521,26 @@ def from_lines(log: RuleLog) -> Iterator[Candidate]:
 
 def _from_printed(index: int, printed: PrintedException, log: RuleLog) -> Candidate:
     raised, line = log.raised_as(printed), log.evidence.lines[index]
-    table = log.tables.exceptions
-    role = table.role(printed.name, printed.message)
-    is_carrier = raised.is_generic and table.is_carrier(printed.name, printed.message)
-    quotes = is_carrier or log.has_cause_below(index)
     return Candidate(
         line=index,
-        type=raised.class_type or FailureType.RUNTIME_ERROR,
-        role=Role.WRAPPER if quotes and role is Role.ROOT else role,
+        type=raised.type,
+        role=_role_of_printed(index, raised, log),
         by="heuristic:exception_line",
         why=f"a line names {printed.name}" if printed.name else "a line prints an error that ends a program",
         specificity=Specificity.WORD,
         rank=line.known_rank,
         raised=bool(_RAISED.match(line.body)),
     )
+
+
+def _role_of_printed(index: int, raised: RaisedException, log: RuleLog) -> Role:
+    """The role of an exception that a line prints: one that only quotes another is none for itself."""
+    table = log.tables.exceptions
+    role = table.role(raised.name, raised.message)
+    if role is not Role.ROOT:
+        return role
+    if log.has_cause_below(index):
+        return Role.WRAPPER
+    if raised.is_generic and table.is_carrier(raised.name, raised.message):
+        return Role.WRAPPER
+    return role

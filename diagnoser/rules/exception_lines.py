@@ -139,7 +139,9 @@ def _continued(form: _Form, below: Iterable[str]) -> Iterator[tuple[int, str]]:
     """The lines below that belong to the message, each with its number, counted from 1."""
     left = form.below
     for number, line in enumerate(below, 1):
-        if left == 0 or line.startswith(_FRAME) or line.lstrip().startswith(_ENDS):
+        if left == 0:
+            return
+        if line.startswith(_FRAME) or line.lstrip().startswith(_ENDS):
             return
         if not line.strip():
             continue

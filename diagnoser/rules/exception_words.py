@@ -80,6 +80,11 @@ class RaisedException:
     is_stated: bool = False
     is_known: bool = False
 
+    @property
+    def type(self) -> FailureType:
+        """What the class says; an error at run time where it says nothing."""
+        return self.class_type or FailureType.RUNTIME_ERROR
+
 
 @dataclass(frozen=True, slots=True)
 class Classification:
@@ -100,7 +105,7 @@ class SubjectTable:
     def read(self, text: str) -> frozenset[str]:
         """The subjects that the words of ``text`` are about."""
         words = f" {' '.join(_WORD.findall(text)).lower()} "
-        return frozenset(map(self._names.__getitem__, self._stems.Match(words) or ()))
+        return frozenset(map(self._names.__getitem__, expressions.matching(self._stems, words)))
 
     def faults(self, path: str) -> list[Fault]:
         """Every example of the table that does not hold."""

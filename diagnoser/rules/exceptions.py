@@ -114,8 +114,10 @@ class ExceptionTable:
         stated = self._stated(name, exception, message)
         kind = stated or self._by_class(name, message) or FailureType.RUNTIME_ERROR
         by_context = self.in_context(kind, f"{exception}: {message}", frames)
-        if by_context or stated:
-            return ExceptionReading(by_context or kind, role, stated=True)
+        if by_context:
+            return ExceptionReading(by_context, role, stated=True)
+        if stated:
+            return ExceptionReading(stated, role, stated=True)
         return ExceptionReading(kind, role, generic=self._is_generic(name, message))
 
     def _stated(self, name: str, exception: str, message: str) -> FailureType | None:
@@ -123,12 +125,16 @@ class ExceptionTable:
         stated = self._by_errno(message) or self._by_module(exception) or self.by_status(message)
         if stated or not self._is_generic(name, message):
             return stated
+        return self._by_words(message)
+
+    def _by_words(self, message: str) -> FailureType | None:
+        """What the operating system, or the runtime of a language, says in its own words."""
         return self.by_strerror(message) or self.by_runtime(message)
 
     def raised(self, exception: str, message: str, frames: Sequence[str] = ()) -> RaisedException:
         """The exception as the classifier weighs it. exception: "" where the language prints no class."""
         if not exception:
-            stated = self.by_strerror(message) or self.by_runtime(message)
+            stated = self._by_words(message)
             return RaisedException("", message, frames, stated, is_stated=stated is not None)
         reading = self.read(exception, message, frames)
         is_known = _class_name(exception) in self._types
@@ -262,7 +268,7 @@ class _CompiledContext:
         if kind not in self._of:
             return False
         innermost = frames[-self._depth :]
-        if not self._message.search(message) and not any(map(self._frames.search, innermost)):
+        if not (self._message.search(message) or any(map(self._frames.search, innermost))):
             return False
         return not any(map(self._unless.search, (message, *innermost)))
 

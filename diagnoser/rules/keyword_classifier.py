@@ -80,7 +80,7 @@ class KeywordClassifier:
         """Numbers of the entries that match."""
         patterns, owners = self._keywords
         stated = _URL_PATH.sub(r"\1", without_advice(text[:_LONGEST]))
-        return {owners[number] for number in patterns.Match(stated) or ()}
+        return {owners[number] for number in expressions.matching(patterns, stated)}
 
     def _is_calm(self, text: str) -> bool:
         return bool(self._calm.Match(text[:_LONGEST]))

@@ -119,7 +119,7 @@ def _is_reason(candidate: Candidate) -> bool:
 def _from_words_before(index: int, log: RuleLog) -> Candidate:
     """The line as its words name it, else as a failure of which nothing is known."""
     raised = log.tables.exceptions.raised("", log.evidence.lines[index].body)
-    kind, _ = log.tables.name(raised) or (raised.class_type or FailureType.RUNTIME_ERROR, "")
+    kind, _ = log.tables.named(raised)
     why = "the process printed it last before its end was reported"
     return replace(of_words(index, log.evidence.lines[index], kind, why), by=REPORTED, last_words=True)
 
@@ -133,11 +133,12 @@ def _last_words_before(report: ExitReport, log: RuleLog) -> int | None:
     complaints = [index for index in printed if shapes[_shape(lines[index])] <= _SAME and _complains(lines[index], log)]
     if complaints:
         return _first_of_last(complaints, printed)
-    said = [index for index in printed if is_known and not lines[index].body[:1].isspace()]
-    if not said:
+    if not is_known:
         return None
-    last = _shape(lines[said[-1]])
-    return said[-1] if sum(_shape(line) == last for line in lines) == 1 else None
+    last = max((index for index in printed if not lines[index].is_indented), default=None)
+    if last is None:
+        return None
+    return last if Counter(map(_shape, lines))[_shape(lines[last])] == 1 else None
 
 
 def _printed_before(report: ExitReport, lines: Sequence[Line]) -> tuple[list[int], bool]:
@@ -151,8 +152,8 @@ def _printed_before(report: ExitReport, lines: Sequence[Line]) -> tuple[list[int
     printed = [index for index in before if _is_of(report, reporter, lines[index])]
     if printed or report.ranks or reporter.names_process:
         return printed[-_LAST_WORDS:], True
-    are_named = any(lines[index].names_process for index in before)
-    return [index for index in before if lines[index].names_process == are_named][-_LAST_WORDS:], False
+    named = [index for index in before if lines[index].names_process]
+    return (named or before)[-_LAST_WORDS:], False
 
 
 def _first_of_last(complaints: Sequence[int], printed: Sequence[int]) -> int:

@@ -138,9 +138,11 @@ class LineRanker:
         has_failed = probability >= least[Shown.TELLING] and self._is_likely(Shown.FAILED, shown)
         if has_failed or probability >= least[Shown.DENIED]:
             return LikelyEnd(likeliest, is_failure=True)
-        if not _just_stops(shown) and self._is_likely(Shown.COMPLETED, shown):
-            return LikelyEnd(_closing_lines(evidence)[-1], is_failure=False)
-        return None
+        if _just_stops(shown):
+            return None
+        if not self._is_likely(Shown.COMPLETED, shown):
+            return None
+        return LikelyEnd(_closing_lines(evidence)[-1], is_failure=False)
 
     def shown(self, evidence: Evidence, dismissed: Collection[int], processes: Processes) -> dict[str, float]:
         """What the models of ends weigh of a log. The arguments are those of ``likely_end``."""
@@ -160,9 +162,9 @@ class LineRanker:
     def _likeliest_of(self, evidence: Evidence, lines: Collection[int], shown: Shown) -> int | None:
         scores = self._scores(evidence, lines)
         index = max(scores, key=scores.__getitem__, default=None)
-        if index is None or _probability(scores[index]) < self._rows.least[shown]:
+        if index is None:
             return None
-        return index
+        return index if _probability(scores[index]) >= self._rows.least[shown] else None
 
     def _is_likely(self, end: Literal[Shown.FAILED, Shown.COMPLETED], shown: Mapping[str, float]) -> bool:
         rows = self._rows.ends.get(end)
@@ -230,22 +232,25 @@ def _of_last_line(evidence: Evidence, last: Sequence[int]) -> dict[str, float]:
 
 def _of_newest_total(evidence: Evidence, closing: Sequence[int]) -> dict[str, float]:
     """Whether the newest count that stands beside its total has reached it."""
-    counts = [count for index in closing for count in _TOTAL.findall(evidence.lines[index].body[:_READ])]
-    if not counts:
-        return {}
-    step, total = counts[-1]
-    has_reached = int(step) + 1 >= int(total)
-    return {"total:reached" if has_reached else "total:short": 1.0}
+    for index in reversed(closing):
+        for step, total in _TOTAL.findall(evidence.lines[index].body[:_READ])[-1:]:
+            has_reached = int(step) + 1 >= int(total)
+            return {"total:reached" if has_reached else "total:short": 1.0}
+    return {}
 
 
 def _just_stops(shown: Mapping[str, float]) -> bool:
     """Whether a process stopped within its loop, as far as is seen: it fell silent, the last count is short of its
     total, or the last line is one of many, and no count has reached its total."""
-    if "silent" in shown or "total:short" in shown:
+    if not shown.keys().isdisjoint(("silent", "total:short")):
         return True
-    is_repeated = "last:shape:to_4" in shown or "last:shape:over_4" in shown
-    is_routine = "last:a_step" in shown or (is_repeated and "last:repeats_itself" in shown)
-    return is_routine and "total:reached" not in shown
+    if "total:reached" in shown:
+        return False
+    if "last:a_step" in shown:
+        return True
+    if "last:repeats_itself" not in shown:
+        return False
+    return not shown.keys().isdisjoint(("last:shape:to_4", "last:shape:over_4"))
 
 
 def _bounded(score: float) -> float:
@@ -272,6 +277,15 @@ def words(text: str) -> list[str]:
     return [word.lower() for word in _LETTERS.findall(text) if len(word) > 1]
 
 
+def _is_weighed(body: str) -> bool:
+    """Whether a line says anything, gives no advice, and calls no error harmless."""
+    if not body.strip():
+        return False
+    if without_advice(body) != body:
+        return False
+    return not calls_harmless(body)
+
+
 class _LogFacts:
     """What a log shows about each of its lines. Lines are indices."""
 
@@ -280,7 +294,7 @@ class _LogFacts:
         self._lines = evidence.lines
         self.by_speaker: dict[object, list[int]] = defaultdict(list)
         for index, line in enumerate(evidence.lines):
-            if line.body.strip() and without_advice(line.body) == line.body and not calls_harmless(line.body):
+            if _is_weighed(line.body):
                 self.by_speaker[line.speaker].append(index)
         self._shapes = [_shape(line) for line in evidence.lines]
         self._raised = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
@@ -298,10 +312,9 @@ class _LogFacts:
         """The first line of each process that its program calls an error, or worse."""
         first: dict[object, int] = {}
         for speaker, printed in self.by_speaker.items():
-            errors = (index for index in printed if (self._lines[index].severity or Severity.INFO) >= Severity.ERROR)
-            index = next(errors, None)
-            if index is not None:
-                first[speaker] = index
+            for index in reversed(printed):
+                if self._lines[index].severity in (Severity.ERROR, Severity.CRITICAL):
+                    first[speaker] = index
         return first
 
     @cached_property
@@ -329,12 +342,12 @@ class _LogFacts:
 
     def is_statement(self, index: int) -> bool:
         """Whether the line is no detail of one above it."""
-        return index not in self._frames and not self._lines[index].body[:1].isspace()
+        return index not in self._frames and not self._lines[index].is_indented
 
     def of_record(self, index: int) -> Iterator[str]:
         """The rating of the line, and its part in a traceback or a report."""
         yield f"severity:{_severity(self._lines[index])}"
-        if self._lines[index].body[:1].isspace():
+        if self._lines[index].is_indented:
             yield "indented"
         if index in self._frames:
             yield "in_traceback"

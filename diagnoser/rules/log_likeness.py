@@ -268,10 +268,14 @@ class _Text:
     def kind(self, line: str) -> LineKind:
         """The kind of a line of this text."""
         kind = _kind_by(filter(attrgetter("sure"), self.forms), line)
-        if kind is None and _is_printed(line):
-            kind = LineKind.OTHER if self.quotes_lines and line[:1].isspace() else LineKind.RUN
-        kind = kind or _kind_by(self.forms, line)
-        return kind or (LineKind.PROSE if _is_sentence(line) else LineKind.OTHER)
+        if kind:
+            return kind
+        if _is_printed(line):
+            return LineKind.OTHER if self.quotes_lines and line[:1].isspace() else LineKind.RUN
+        kind = _kind_by(self.forms, line)
+        if kind:
+            return kind
+        return LineKind.PROSE if _is_sentence(line) else LineKind.OTHER
 
 
 def _kind_by(forms: Iterable[LineForm], line: str) -> LineKind | None:
@@ -280,7 +284,11 @@ def _kind_by(forms: Iterable[LineForm], line: str) -> LineKind | None:
 
 def _is_printed(line: str) -> bool:
     """Whether programs print such lines as they run."""
-    return bool(_RUN.match(line) or (line.count("`") < _QUOTES and _WEAK_RUN.match(line)))
+    if _RUN.match(line):
+        return True
+    if line.count("`") >= _QUOTES:
+        return False
+    return _WEAK_RUN.match(line) is not None
 
 
 def _is_sentence(line: str) -> bool:
@@ -311,14 +319,14 @@ def _is_of_run(line: str, text: _Text) -> bool:
 
 def _is_at_margin(evidence: Evidence, trace: Traceback) -> bool:
     """Whether a traceback with frames ends at the margin: what is quoted is indented."""
-    return bool(trace.frames) and not evidence.lines[trace.raised].body[:1].isspace()
+    return bool(trace.frames) and not evidence.lines[trace.raised].is_indented
 
 
 def _texts(evidence: Evidence) -> tuple[list[tuple[str, int]], list[str]]:
     """The lines of the evidence by their shapes, and all samples of these; without shapes, the lines themselves."""
     shapes, samples = list[tuple[str, int]](), list[str]()
     for template in evidence.templates[:_TEMPLATES_READ]:
-        if template.samples and template.samples[0].strip():
+        if "".join(template.samples[:1]).strip():
             shapes.append((template.samples[0], template.count))
             samples += template.samples
     if not shapes:
@@ -340,20 +348,20 @@ def _document(text: _Text) -> str:
     if counts.total() < _DOCUMENT_SHARE * lines:
         return ""
     kind = counts.most_common(1)[0][0]
-    if kind is LineKind.PROSE and counts[LineKind.MARKUP] > _MARKUP_SHARE * lines:
+    if kind is not LineKind.PROSE:
+        return kind
+    if counts[LineKind.MARKUP] > _MARKUP_SHARE * lines:
         return LineKind.MARKUP
-    if kind is LineKind.PROSE and lines < _LONG_PROSE:
-        return ""
-    return kind
+    return "" if lines < _LONG_PROSE else LineKind.PROSE
 
 
 def _counts(text: _Text) -> Counter[LineKind]:
     """Lines by kind. What many lines begin with up to a colon is who speaks, and no setting."""
-    speakers = Counter(_before_colon(line) for line, _ in text.shapes)
+    speakers = Counter(filter(None, (_before_colon(line) for line, _ in text.shapes)))
     counts = Counter[LineKind]()
     for line, count in text.shapes:
-        kind, before = text.kind(line), _before_colon(line)
-        if before and kind is LineKind.SETTINGS and speakers[before] > _REPEATED:
+        kind = text.kind(line)
+        if kind is LineKind.SETTINGS and speakers[_before_colon(line)] > _REPEATED:
             kind = LineKind.RUN
         counts[kind] += count
     return counts
@@ -361,30 +369,39 @@ def _counts(text: _Text) -> Counter[LineKind]:
 
 def _before_colon(line: str) -> str:
     before, colon, _ = line.partition(": ")
-    if not colon or before[:1] in (" ", "\t", "-", "#"):
+    if not colon:
         return ""
-    return before
+    return "" if before.startswith((" ", "\t", "-", "#")) else before
 
 
 def _is_table(head: str, text: _Text) -> bool:
     """Whether the first line names columns, and all others fill them."""
     rows = [line for line, _ in text.shapes if line != head]
+    if not rows:
+        return False
     for delimiter in _DELIMITERS:
         names = head.split(delimiter)
-        if len(names) < _COLUMNS or not all(map(_NAME.match, names)):
+        if len(names) < _COLUMNS:
             continue
-        if rows and all(_fills(row.split(delimiter), len(names)) for row in rows):
+        if not all(map(_NAME.match, names)):
+            continue
+        if all(_fills(row.split(delimiter), len(names)) for row in rows):
             return True
     return False
 
 
 def _fills(cells: Sequence[str], columns: int) -> bool:
-    return len(cells) == columns and all(map(_VALUE.match, cells))
+    if len(cells) != columns:
+        return False
+    return all(map(_VALUE.match, cells))
 
 
 def _programs(text: _Text) -> int:
     """How many programs wrote a system log; 0 for a text that is none."""
-    matches = list(map(_SYSTEM_LOG.match, (line for line, _ in text.shapes)))
-    if None in matches:
-        return 0
-    return len({match["program"] for match in matches if match})
+    programs = set[str]()
+    for line, _ in text.shapes:
+        match = _SYSTEM_LOG.match(line)
+        if match is None:
+            return 0
+        programs.add(match["program"])
+    return len(programs)

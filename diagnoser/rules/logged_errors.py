@@ -71,7 +71,9 @@ def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:
     speaker = evidence.lines[index].speaker
     for later in range(index + 1, len(evidence.lines)):
         line = evidence.lines[later]
-        if later in traced or not line.body.strip():
+        if later in traced:
+            continue
+        if not line.body.strip():
             continue
         if line.speaker != speaker:
             continue

@@ -98,7 +98,7 @@ def aborts_of_complaining(evidence: Evidence, candidates: Sequence[Candidate]) -
     it."""
     complaining = _complaining(evidence, candidates)
     aborts = [report for report in evidence.exits if report.signal == signal.SIGABRT]
-    of_ranks = {report.line for report in aborts if report.ranks and complaining.issuperset(report.ranks)}
+    of_ranks = {report.line for report in aborts if set() < set(report.ranks) <= complaining}
     return frozenset(of_ranks | set(_aborts_of_uncaught(aborts, candidates)))
 
 
@@ -151,7 +151,9 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     surely: not where it may have been another process of the node, which has the same prefix.
     """
     line = evidence.lines[candidate.line]
-    if candidate.trace < 0 or not line.names_process:
+    if candidate.trace < 0:
+        return False
+    if not line.names_process:
         return False
     near = SAME_STORY
     if surely:
@@ -159,15 +161,19 @@ def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = Fal
     raised = list(_raised_behind(evidence, candidate))
     if any(later.number - line.number > near for later in raised):
         return True
-    return not surely and any(later.body != line.body for later in raised)
+    if surely:
+        return False
+    return any(later.body != line.body for later in raised)
 
 
 def _raised_behind(evidence: Evidence, candidate: Candidate) -> Iterator[Line]:
     """What its process raised after the candidate, but for what followed from an exception."""
     speaker, start = evidence.lines[candidate.line].speaker, evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
+        if trace.cause >= 0 or trace.start <= start:
+            continue
         later = evidence.lines[trace.raised]
-        if trace.cause < 0 and trace.start > start and later.speaker == speaker:
+        if later.speaker == speaker:
             yield later
 
 
@@ -179,17 +185,21 @@ def _reported(evidence: Evidence, complaining: frozenset[int]) -> Iterator[Proce
     """
     failed = [report for report in evidence.exits if report.failed]
     for report in failed:
-        ranks = frozenset(report.ranks) or frozenset({evidence.lines[report.line].rank}) - {-1}
-        if report.signal is None or not (ranks or report is failed[0]):
+        if report.signal is None:
             continue
-        sent = report.signal in _BY_ANOTHER or (report.signal == signal.SIGKILL and report is not failed[0])
-        yield ProcessEnd(report.line, ranks, not sent and complaining.isdisjoint(ranks))
+        is_first = report is failed[0]
+        ranks = frozenset(report.ranks) or frozenset({evidence.lines[report.line].rank}) - {-1}
+        if not (is_first or ranks):
+            continue
+        by_another = _BY_ANOTHER if is_first else {*_BY_ANOTHER, signal.SIGKILL}
+        by_itself = report.signal not in by_another and complaining.isdisjoint(ranks)
+        yield ProcessEnd(report.line, ranks, by_itself)
 
 
 def _ends_process(candidate: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
-    if candidate.exit or candidate.logged or not candidate.is_failing:
+    if candidate.exit or candidate.logged:
         return False
-    if candidate.names_no_failure:
+    if not candidate.is_failure:
         return False
     if candidate.type in _NATIVE:
         return True  # what its process prints behind it is its stack

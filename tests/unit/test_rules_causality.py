@@ -10,6 +10,7 @@ from diagnoser.rules import causality
 from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.causality import CausalResult
+from diagnoser.rules.run_end import RunTimeline
 from diagnoser.rules.schema import Blame, Role, Specificity
 from tests.rule_files import collect, engine, log, rule, trace
 
@@ -26,7 +27,7 @@ def decide(
 ) -> CausalResult:
     """after: lines after which training went on. begins: lines at which later launches begin."""
     evidence = evidence or log(*("line",) * 400)
-    return causality.decide(evidence, found, lambda candidate: candidate.line in after, begins)
+    return causality.decide(found, RunTimeline(evidence, lambda candidate: candidate.line in after, begins))
 
 
 def why(story: CausalResult, line: int) -> RejectionReason:
@@ -267,7 +268,7 @@ def test_diverged_runs_are_not_completed() -> None:
     """A run that reached its end with a broken loss has diverged."""
     evidence = log(*("x",) * 400)
     found = (one(10, T.LOSS_DIVERGENCE), one(300, T.COMPLETED))
-    story = causality.decide(evidence, found, lambda _: False, diverged=True)
+    story = causality.decide(found, RunTimeline(evidence, lambda _: False, diverged=True))
     assert story.root is not None and story.root.type is T.LOSS_DIVERGENCE
 
 

@@ -6,6 +6,7 @@ from diagnoser.model import Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import causality
 from diagnoser.rules.candidate import Candidate
+from diagnoser.rules.run_end import RunTimeline
 from diagnoser.rules.schema import Role, Specificity
 from tests.rule_files import log
 
@@ -19,4 +20,4 @@ def test_a_more_exact_line_of_another_stream_does_not_take_the_place_of_the_firs
     evidence = log(*("line",) * 10)
     other = [replace(line, stream=Stream("rank1")) if line.number > 4 else line for line in evidence.lines]
     for told, root in ((evidence, exact), (replace(evidence, lines=tuple(other)), first)):
-        assert causality.decide(told, (first, exact), lambda candidate: False, ()).root == root
+        assert causality.decide((first, exact), RunTimeline(told, lambda candidate: False)).root == root

@@ -33,7 +33,11 @@ def keep_hang(diagnosis: Diagnosis, evidence: Evidence, facts: Facts) -> Diagnos
     diagnosis: by the log and its end. What to do follows from these: nobody relaunches what a person has ended.
     """
     hang = facts.hang
-    if hang is None or diagnosis.outcome is Outcome.COMPLETED or _went_on(diagnosis, hang, evidence, facts):
+    if hang is None:
+        return diagnosis
+    if diagnosis.outcome is Outcome.COMPLETED:
+        return diagnosis
+    if _went_on(diagnosis, hang, evidence, facts):
         return diagnosis
     ended_by = _ended_by(diagnosis, facts.events)
     if ended_by:
@@ -61,7 +65,7 @@ def _ended_by(diagnosis: Diagnosis, events: Iterable[Event]) -> str:
             return f"a cancellation ({event.reason or 'no reason given'})"
         if event.kind is EventKind.PREEMPTED:
             return "a preemption"
-        if event.kind is EventKind.EXIT and event.rank is None:
+        if (event.kind, event.rank) == (EventKind.EXIT, None):
             return _REASONS.get(event.reason, "") or _by_status(diagnosis, event)
     return ""
 

@@ -87,9 +87,13 @@ def _may_have_completed(log: RuleLog, end: int, processes: Processes) -> bool:
     """Whether nothing speaks against a likely end: the line is none of those on the way, with which a log was cut, and
     introduces nothing; no last word complains; and no process stopped short of it."""
     line = log.evidence.lines[end]
-    if log.tables.ends.is_on_the_way(line.body) or line.body.rstrip().endswith(":"):
+    if log.tables.ends.is_on_the_way(line.body):
         return False
-    if processes.complained or not processes.speak_for_all(line.stream):
+    if line.body.rstrip().endswith(":"):
+        return False
+    if processes.complained:
+        return False
+    if not processes.speak_for_all(line.stream):
         return False
     return not _is_said_by_some(log.evidence, line, processes)
 

@@ -134,7 +134,7 @@ def confirmed(quiet: Silence | None, hang: "HangReport | None") -> Silence | Non
 
 
 def _is_sure(hang: "HangReport") -> bool:
-    return bool(hang.suspects) and hang.suspects[0].score >= _SURE
+    return hang.suspects[0].score >= _SURE
 
 
 def apply(
@@ -151,10 +151,10 @@ def apply(
     where the dumps leave no doubt. seen: of the suspects, by agents.
     """
     diagnosis = replace(diagnosis, hang=replace(findings(hang, len(files)), look=seen))
-    if not running:
-        diagnosis = _hung_in_silence(diagnosis, hang)
     if not hang.suspects:
         return diagnosis
+    if not running:
+        diagnosis = _hung_in_silence(diagnosis, hang)
     if diagnosis.type not in UNDECIDED:
         return diagnosis
     if diagnosis.type is _T.UNKNOWN and diagnosis.outcome is not Outcome.HUNG:

@@ -25,12 +25,6 @@ _LAST_WORDS = 60
 """Lines after the last words of a process, which are known to be its last, within which it does."""
 
 
-def is_known(speaker: tuple[Stream, int, int, str]) -> bool:
-    """Whether the log tells the process that printed a line from its peers."""
-    _, rank, task, node = speaker
-    return rank >= 0 or task >= 0 or bool(node)
-
-
 class RecoveryCheck:
     """Whether the job went on after a candidate.
 
@@ -88,12 +82,14 @@ class RecoveryCheck:
         """Whether its process, which the log tells from its peers, printed nothing more: the loop is that of the
         peers."""
         line = self._lines[candidate.line]
-        if not line.names_process or len(self._speakers[line.stream]) < 2:
+        if not line.names_process:
+            return False
+        if len(self._speakers[line.stream]) < 2:
             return False
         for later in self._lines[candidate.line + 1 :]:
-            if later.speaker != line.speaker or later.mark is Mark.TRACEBACK or not later.body[:1].strip():
+            if later.speaker != line.speaker:
                 continue
-            if later.number - line.number > _EPITAPH:
+            if later.number - line.number > _EPITAPH and _is_statement(later):
                 return False
         return True
 
@@ -116,15 +112,22 @@ class RecoveryCheck:
         if candidate.logged:
             return False
         near = _REPORTED if candidate.raised else _LAST_WORDS
-        reports = (report for report in self._deaths.values() if 0 <= report.line - candidate.line <= near)
-        return any(self._is_of(report, candidate) and not self._lived_on(report) for report in reports)
+        for report in self._deaths.values():
+            if not 0 <= report.line - candidate.line <= near:
+                continue
+            if self._is_of(report, candidate) and not self._lived_on(report):
+                return True
+        return False
 
     def _is_of(self, report: ExitReport, candidate: Candidate) -> bool:
         """Whether the process that is reported dead may be the one that printed the candidate."""
         line = self._lines[candidate.line]
-        if not (candidate.raised or candidate.last_words) and (not line.node or report.node != line.node):
+        is_of_node = report.node == line.node != ""
+        if not (is_of_node or candidate.raised or candidate.last_words):
             return False
-        return line.rank < 0 or not report.ranks or line.rank in report.ranks
+        if line.rank < 0:
+            return True
+        return not report.ranks or line.rank in report.ranks
 
     def _lived_on(self, report: ExitReport) -> bool:
         """Whether the ranks that are reported dead trained on: they were started again."""
@@ -132,3 +135,10 @@ class RecoveryCheck:
         if not report.ranks:
             steps = _BUFFERED
         return self._timeline.lived_on(self._lines[report.line], report.ranks, steps)
+
+
+def _is_statement(line: Line) -> bool:
+    """Whether the line is no part of a traceback, and begins at its margin."""
+    if line.mark is Mark.TRACEBACK:
+        return False
+    return bool(line.body[:1].strip())

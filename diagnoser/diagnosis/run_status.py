@@ -120,7 +120,7 @@ def _pace(steps: Sequence[Progress]) -> float | None:
     """Seconds a step by the times of the lines of the rank that printed the newest one."""
     last = steps[-1]
     own = [point for point in steps if point.rank == last.rank]
-    numbers, seconds = [point.step or 0 for point in own], last.time - own[0].time
+    numbers, seconds = [point.steps_made for point in own], last.time - own[0].time
     done = numbers[-1] - numbers[0]
     if min(done, seconds) > 0:
         return seconds / done

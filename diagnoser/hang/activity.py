@@ -75,7 +75,9 @@ class RankActivity:
     @property
     def is_at_work(self) -> bool:
         """Tell whether anything in it goes on."""
-        if self.cores >= _BUSY_CORES or self.place == RUNNING:
+        if self.cores >= _BUSY_CORES:
+            return True
+        if self.place == RUNNING:
             return True
         return self.bytes >= _BUSY_BYTES
 

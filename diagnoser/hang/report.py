@@ -203,17 +203,22 @@ def _by_ras(reports: Iterable[RasReport], known: Mapping[int, HangSuspect]) -> l
 
 
 def _by_stacks(outliers: Iterable[RankStack], waiting: int, named: Collection[int]) -> list[HangSuspect]:
-    """Suspect ranks by their stacks. Where recorders name others, a stack alone accuses nobody.
+    """Suspect ranks by their stacks.
 
     waiting: number of ranks that wait.
     named: ranks that the recorders suspect.
     """
     suspects = []
     for stack in outliers:
-        if not named or stack.rank in named:
+        if _may_accuse(stack.rank, named):
             why = f"stands in {stack.frames[0]} while {waiting} ranks wait"
             suspects.append(HangSuspect(stack.rank, SuspectKind.STACK, why, _OUTLIER))
     return suspects
+
+
+def _may_accuse(rank: int, named: Collection[int]) -> bool:
+    """Tell whether what a rank does may accuse it: not where recorders name others."""
+    return not named or rank in named
 
 
 def _by_place(evidence: RuntimeEvidence, named: Collection[int]) -> list[HangSuspect]:
@@ -223,7 +228,7 @@ def _by_place(evidence: RuntimeEvidence, named: Collection[int]) -> list[HangSus
     outliers, waiting = activity.outliers(evidence.activity)
     has_stacks = len(evidence.stacks) * 2 > len(evidence.activity)
     for look in outliers:
-        if named and look.rank not in named:
+        if not _may_accuse(look.rank, named):
             continue
         if look.place == STOPPED:
             suspects.append(HangSuspect(look.rank, SuspectKind.STACK, "its process was stopped by a signal", _STUCK))

@@ -282,7 +282,7 @@ def _most_steps(points: Iterable[Progress]) -> list[Progress]:
 def _printed_interval(steps: Sequence[Progress]) -> float:
     """Seconds between two printed steps by what they print of one; 0.0 where they print nothing."""
     seconds = map(attrgetter("step_seconds"), steps)
-    counts = (_between(a.step or 0, b.step or 0) for a, b in pairwise(steps) if a.step != b.step)
+    counts = (_between(a.steps_made, b.steps_made) for a, b in pairwise(steps) if a.step != b.step)
     return _median(filter(None, seconds)) * _median(counts)
 
 
@@ -302,7 +302,7 @@ def _moments(steps: Iterable[Progress], clock: str) -> list[_Advance]:
     """The moments by a clock: ``received`` or ``time``."""
     moments: list[_Advance] = []
     for point in steps:
-        time, step = getattr(point, clock), point.step or 0
+        time, step = getattr(point, clock), point.steps_made
         last = moments[-1] if moments else _Advance(-math.inf, -1)
         if time <= last.time:
             moments[-1] = _Advance(last.time, step)

@@ -102,7 +102,9 @@ class LossLevels:
         value: that is compared with it. behind: how many come from there on.
         """
         high = max(window)
-        if len(window) < SHORT or not self.is_objective or median(window) <= 0.0:
+        if not self.is_objective:
+            return math.inf
+        if len(window) < SHORT or median(window) <= 0.0:
             return math.inf
         least = (_TWICE if len(window) >= WARM_UP else JUMP) * high
         if behind >= LATER:
@@ -141,7 +143,9 @@ class LossLevels:
             return False
         if newest >= max(_ABSURD * high, _WORSE * self._begin) and behind[-1] >= _FALLS * max(behind[:_NEWEST]):
             return len(behind) >= SURE
-        if len(behind) < LATER or newest < _SETTLES * first:
+        if len(behind) < LATER:
+            return False
+        if newest < _SETTLES * first:
             return False
         return newest >= JUMP * high or not _may_go_down(behind, newest - median(window))
 

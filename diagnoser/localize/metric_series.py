@@ -61,7 +61,9 @@ class MetricSeries:
         printed, values = list[Progress](), list[float]()
         for point in self.points:
             value = getattr(point, kind)
-            if value is None or (finite and not math.isfinite(value)):
+            if value is None:
+                continue
+            if finite and not math.isfinite(value):
                 continue
             printed.append(point)
             values.append(value)
@@ -73,11 +75,16 @@ class MetricSeries:
         return all(point.is_objective for point in self.points)
 
 
+def is_of_training(point: Progress) -> bool:
+    """Whether a point tells of the training itself, and not of an evaluation beside it."""
+    return point.stage is Stage.TRAIN and not is_evaluated(point.metric)
+
+
 def by_metric(points: Iterable[Progress]) -> list[list[Progress]]:
     """Losses of different names, and of different processes, apart."""
     series: dict[tuple[Stream, int, str], list[Progress]] = {}
     for point in points:
-        if point.stage is Stage.TRAIN and not is_evaluated(point.metric):
+        if is_of_training(point):
             series.setdefault((point.stream, point.rank, point.metric), []).append(point)
     return list(series.values())
 
@@ -101,7 +108,7 @@ def last_run(points: Sequence[Progress]) -> Sequence[Progress]:
 def _goes_on(before: Sequence[Progress], behind: Sequence[Progress]) -> bool:
     """Whether the losses behind a counter that fell back are about those before it."""
     last, first = _losses(before)[-SHORT:], _losses(behind)[:SHORT]
-    if not last or not first:
+    if not (last and first):
         return False
     return height(first) <= LEARNED * height(last)
 

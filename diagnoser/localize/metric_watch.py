@@ -7,9 +7,9 @@ from itertools import accumulate, pairwise
 from statistics import median
 
 from diagnoser.localize.metric_breaks import LEAST_RISE, loss_break, passed_spikes
+from diagnoser.localize.metric_series import is_above, is_of_training
 from diagnoser.localize.norm_breaks import EXPLODED
 from diagnoser.model import MetricEvent, MetricEventKind, Progress, Stage, Stream
-from diagnoser.structure.progress import is_evaluated
 from diagnoser.structure.sparkline import sparkline
 
 FIRST, LATEST = 8, 256
@@ -67,11 +67,10 @@ class WatchedSeries:
     @property
     def may_be_broken(self) -> bool:
         """Whether the newest point is above all that a calm series could show: only then the others are compared."""
-        newest = self.points[-1]
+        newest, bounds = self.points[-1], (math.inf, math.inf)
         if newest.is_objective:
-            is_high = _is_above(newest.loss, LEAST_RISE * self.lowest_loss)
-            return is_high or _is_above(newest.grad_norm, EXPLODED * self.lowest_norm)
-        return _is_above(newest.loss, math.inf) or _is_above(newest.grad_norm, math.inf)
+            bounds = LEAST_RISE * self.lowest_loss, EXPLODED * self.lowest_norm
+        return any(map(_is_above, (newest.loss, newest.grad_norm), bounds))
 
     @property
     def may_be_slower(self) -> bool:
@@ -94,15 +93,13 @@ class WatchedSeries:
 
 
 def _lower(lowest: float, value: float | None) -> float:
-    if value is None or not math.isfinite(value):
+    if value is None:
         return lowest
-    return min(lowest, value)
+    return min(lowest, value) if math.isfinite(value) else lowest
 
 
 def _is_above(value: float | None, bound: float) -> bool:
-    if value is None:
-        return False
-    return not (math.isfinite(value) and value <= bound)
+    return value is not None and is_above(value, bound)
 
 
 class MetricHistory:
@@ -127,7 +124,7 @@ class MetricHistory:
 
     def _append(self, point: Progress) -> None:
         key = point.stream, point.rank, point.metric
-        if point.stage is not Stage.TRAIN or is_evaluated(point.metric):
+        if not is_of_training(point):
             return
         if key not in self._series and len(self._series) >= SERIES:
             return
@@ -138,26 +135,37 @@ class MetricHistory:
         """What the series with points since the last call show now."""
         fresh, self._fresh = list(self._fresh.values()), {}
         for series in fresh:
-            if series.may_be_broken and (broken := loss_break(series.points, is_running=True)):
-                yield MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why)
-            if series.may_be_stuck and (event := stuck(series.points)):
-                yield event
-            if series.may_crawl and (event := crawling(series.points)):
-                yield event
-            if series.may_be_slower and (event := slower(series.points)):
-                yield event
+            checks = (
+                (series.may_be_broken, _diverging),
+                (series.may_be_stuck, stuck),
+                (series.may_crawl, crawling),
+                (series.may_be_slower, slower),
+            )
+            for may_be, check in checks:
+                event = check(series.points) if may_be else None
+                if event:
+                    yield event
+
+
+def _diverging(points: Sequence[Progress]) -> MetricEvent | None:
+    return _diverged(points, is_running=True)
+
+
+def _diverged(points: Sequence[Progress], *, is_running: bool) -> MetricEvent | None:
+    broken = loss_break(points, is_running=is_running)
+    return MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why) if broken else None
 
 
 def seen_in(points: Sequence[Progress], *, is_running: bool) -> list[MetricEvent]:
     """What the metrics of a log show, in the order of its lines: what lasts, and spikes that passed."""
     events = list[MetricEvent]()
-    if broken := loss_break(points, is_running=is_running):
-        events.append(MetricEvent(MetricEventKind.DIVERGED, broken.point, broken.why))
+    if event := _diverged(points, is_running=is_running):
+        events.append(event)
     for point, highest in passed_spikes(points):
         events.append(
             MetricEvent(MetricEventKind.SPIKE, point, f"{point.metric} spiked to {highest:.4g} and came back")
         )
-    timed = [point for point in points if point.stage is Stage.TRAIN and point.rank == points[0].rank]
+    timed = [point for point in points if (point.stage, point.rank) == (Stage.TRAIN, points[0].rank)]
     if event := slower(timed):
         events.append(event)
     return sorted(events, key=lambda event: event.point.line)
@@ -166,7 +174,9 @@ def seen_in(points: Sequence[Progress], *, is_running: bool) -> list[MetricEvent
 def stuck(series: Sequence[Progress]) -> MetricEvent | None:
     """A loss that began at that of a model that guesses and has not fallen since."""
     losses = [point.loss for point in series if point.loss is not None]
-    if len(losses) < _STUCK or not all(map(math.isfinite, losses)):
+    if len(losses) < _STUCK:
+        return None
+    if not all(map(math.isfinite, losses)):
         return None
     begin, half = median(losses[:FIRST]), median(losses[-_STUCK : -_STUCK // 2])
     if min(losses) < _LEARNED * begin:
@@ -174,7 +184,7 @@ def stuck(series: Sequence[Progress]) -> MetricEvent | None:
     newest = median(losses[-_STUCK // 2 :])
     if not _LEVELS[0] <= newest <= _LEVELS[1]:
         return None
-    if newest < (1 - _FLAT) * begin or newest < (1 - _FLAT / 2) * half:
+    if newest < max((1 - _FLAT) * begin, (1 - _FLAT / 2) * half):
         return None
     why = f"the loss {newest:.4g} is that of a model that guesses, and has not fallen in {len(losses)} printed steps"
     return MetricEvent(MetricEventKind.STUCK, series[0], why, sparkline(losses[-48:]))
@@ -189,7 +199,9 @@ def slower(series: Sequence[Progress]) -> MetricEvent | None:
         if highest_behind[index] >= _BACK * max(speeds[index - _NEAR : index]):  # most points
             continue
         usual = _steady(timed[index - _BASE : index])
-        if highest_behind[index] >= _BACK * usual or median(speeds[index:]) >= _SLOWER * usual:
+        if highest_behind[index] >= _BACK * usual:
+            continue
+        if median(speeds[index:]) >= _SLOWER * usual:
             continue
         if _stays(timed[index:]) and _is_same_work(timed[index - _BASE :]):
             return _slower(timed, speeds, index, usual)
@@ -198,18 +210,21 @@ def slower(series: Sequence[Progress]) -> MetricEvent | None:
 
 def _one_a_step(points: Iterable[Progress]) -> list[Progress]:
     """The last point of each step: a bar is drawn again while another one, of an evaluation, goes on below it."""
-    steps = list[Progress]()
+    steps, last = list[Progress](), None
     for point in points:
-        if steps and point.step is not None and point.step == steps[-1].step:
+        if last is not None and point.step == last:
             steps.pop()
         steps.append(point)
+        last = point.step
     return steps
 
 
 def _stays(slow: Sequence[Progress]) -> bool:
     """Whether a slow stretch is one level: not a moment of a quick run, nor the average of a bar that comes back after
     a pause."""
-    if not _steady(slow[-_TAIL:]) or _seconds(slow) < _SLOW_SECONDS:
+    if not _steady(slow[-_TAIL:]):
+        return False
+    if _seconds(slow) < _SLOW_SECONDS:
         return False
     speeds = list(map(speed, slow))
     half = len(speeds) // 2
@@ -220,11 +235,11 @@ def _stays(slow: Sequence[Progress]) -> bool:
 
 def _seconds(points: Sequence[Progress]) -> float:
     """How long the steps between points took; infinite where no time is printed."""
-    seconds = [point.step_seconds for point in points if point.step_seconds]
-    first, last = points[0].step, points[-1].step
-    if not seconds or first is None or last is None:
+    seconds = list(filter(None, (point.step_seconds for point in points)))
+    first, last = points[0], points[-1]
+    if not seconds or None in (first.step, last.step):
         return math.inf
-    return median(seconds) * max(last - first, len(points) - 1)
+    return median(seconds) * max(last.steps_made - first.steps_made, len(points) - 1)
 
 
 def _slower(timed: Sequence[Progress], speeds: Sequence[float], index: int, usual: float) -> MetricEvent:
@@ -242,10 +257,14 @@ def crawling(series: Sequence[Progress]) -> MetricEvent | None:
     moments = list({point.received: point for point in series[-_PACES:]}.values())
     paces = [pace(before, point) for before, point in pairwise(moments)]
     begin = _begin_of_newest(moments)
-    if begin < _CALM or not _is_same_work(moments):
+    if begin < _CALM:
+        return None
+    if not _is_same_work(moments):
         return None
     usual, newest = median(paces[:begin]), paces[begin:]
-    if not usual or min(newest) < _CRAWLING * usual or median(newest) < _CRAWLS * usual:
+    if not usual:
+        return None
+    if min(newest) < _CRAWLING * usual or median(newest) < _CRAWLS * usual:
         return None
     point, times = moments[begin + 1], median(newest) / usual
     why = f"steps take {times:.1f} times as long as before since step {point.step}"
@@ -263,8 +282,8 @@ def _begin_of_newest(moments: Sequence[Progress]) -> int:
 
 def pace(a: Progress, b: Progress) -> float:
     """Seconds of a step between two points, by their arrival; 0.0 where their steps or arrivals do not tell."""
-    steps, seconds = (b.step or 0) - (a.step or 0), b.received - a.received
-    if not a.received or min(steps, seconds) <= 0:
+    steps, seconds = b.steps_made - a.steps_made, b.received - a.received
+    if min(a.received, steps, seconds) <= 0:
         return 0.0
     return seconds / steps
 

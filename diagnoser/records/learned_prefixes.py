@@ -395,7 +395,9 @@ class _Streams:
         share = len(self._headed) / lines
         if self._is_carried and share >= _CARRIED_SHARE:
             return True
-        if len(self.values) < 2 or not self._are_names:
+        if len(self.values) < 2:
+            return False
+        if not self._are_names:
             return False
         least = _NAMED_SHARE if self._are_called_streams else _SHARE
         if share < least:
@@ -456,7 +458,9 @@ class _Streams:
             messages = _NAMED_MESSAGES
         if self._are_called_streams:
             share, messages = _NAMED_ALIKE, _NAMED_MESSAGES
-        return len(shared) >= messages and sum(map(quiet.__getitem__, shared)) >= share * quiet.total()
+        if len(shared) < messages:
+            return False
+        return sum(map(quiet.__getitem__, shared)) >= share * quiet.total()
 
 
 def _shape(body: str) -> str:
@@ -479,9 +483,9 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
     bare_names = {name.strip(_AROUND): name for name in names}
     tabled = rank_tables.named_ranks(lines, bare_names.keys())
     stated = {bare_names[name]: rank for name, rank in tabled.items()}
-    stated |= _noted(noted) | {name: min(ranks) for name, ranks in names.items() if len(ranks) == 1}
+    stated |= _noted(noted) | _single(names)
     rule = None
-    if all(len(ranks) < 2 for ranks in names.values()):
+    if max(map(len, names.values()), default=0) < 2:
         rule = _rank_rule(names.keys(), stated, hosts, sizes)
     hosts |= stream_names.shared_hosts(stated | _numbered(names, rule))
     return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
@@ -489,15 +493,21 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
 
 def _numbered(names: Iterable[str], rule: NumberRule | GridRule | None) -> dict[str, int]:
     """Name -> rank, of the names with a rank by the rule."""
-    ranks = {name: rule.rank(name) for name in names} if rule else {}
-    return {name: rank for name, rank in ranks.items() if rank >= 0}
+    if rule is None:
+        return {}
+    return {name: rank for name in names if (rank := rule.rank(name)) >= 0}
+
+
+def _single(ranks: Mapping[str, set[int]]) -> dict[str, int]:
+    """Name -> the rank, of the names with only one."""
+    return {name: min(known) for name, known in ranks.items() if len(known) == 1}
 
 
 def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
     """Name -> the rank that its lines note in a field; empty unless each name has one of its own and they count ranks:
     else the field tells of others."""
-    single = {name: min(noted) for name, noted in ranks.items() if len(noted) == 1}
-    if any(len(noted) > 1 for noted in ranks.values()):
+    single = _single(ranks)
+    if max(map(len, ranks.values()), default=0) > 1:
         return {}
     if len(set(single.values())) < len(single):
         return {}

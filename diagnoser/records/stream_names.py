@@ -82,8 +82,7 @@ def is_none(value: str) -> bool:
         return not (_BARE.fullmatch(value) or _ADDRESS.search(value))
     if any(map(_NONE.fullmatch, words)):
         return True
-    counted = [match["word"] for match in _NUMBERED.finditer(value)]
-    return any(map(_COUNTER.fullmatch, counted or words))
+    return any(map(_COUNTER.fullmatch, _numbered_words(value) or words))
 
 
 def is_numbered(value: str) -> bool:
@@ -111,6 +110,11 @@ def have_no_gap(values: Collection[str]) -> bool:
     if not numbers:
         return True
     return numbers[0] <= 1 and numbers[-1] - numbers[0] + 1 == len(numbers) == len(values)
+
+
+def _numbered_words(name: str) -> list[str]:
+    """The words in front of the numbers of a name."""
+    return [match["word"] for match in _NUMBERED.finditer(name)]
 
 
 def _numbers(name: str) -> list[int]:
@@ -170,7 +174,7 @@ def grid_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collecti
 
 def _has_two_numbers(name: str) -> bool:
     """Whether a name has a node's number, then that of a process, and no other."""
-    words = [match["word"] for match in _NUMBERED.finditer(name)]
+    words = _numbered_words(name)
     if len(words) != 2:
         return False
     node, process = words
@@ -202,9 +206,10 @@ def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collec
         ranks = {name: rule.rank(name) for name in (*numbered, *stated)}
         if not _are_ranks(ranks):
             continue
-        if stated and stated.items() <= ranks.items():
-            return rule
-        if not stated and rule.offset == 0 and count_ranks(ranks.values(), sizes):
+        if stated:
+            if stated.items() <= ranks.items():
+                return rule
+        elif rule.offset == 0 and count_ranks(ranks.values(), sizes):
             return rule
     return None
 
@@ -213,7 +218,7 @@ def _rules(names: Iterable[str]) -> Iterator[NumberRule]:
     """The numbers that differ between streams and are no node's or device's; those called a rank first."""
     places: dict[int, set[str]] = {}
     for name in names:
-        words = [match["word"] for match in _NUMBERED.finditer(name)][::-1]
+        words = _numbered_words(name)[::-1]
         for place, word in enumerate(words[:_PLACES]):
             places.setdefault(place, set()).add(word)
     usable = [place for place, words in places.items() if not any(map(_NO_RANK.fullmatch, words))]
@@ -232,7 +237,9 @@ def _are_ranks(ranks: Mapping[str, int]) -> bool:
 
 def count_ranks(numbers: Collection[int], sizes: Collection[int] = ()) -> bool:
     """Whether different numbers count from 0 to the last rank. sizes: numbers of ranks that the log states."""
-    if len(numbers) < 2 or min(numbers) != 0:
+    if len(numbers) < 2:
+        return False
+    if min(numbers) != 0:
         return False
     most = max(numbers) + 1
     if sizes:
@@ -282,10 +289,12 @@ def _parts_before_rank(name: str, rank: int) -> list[str]:
 def _are_machines(ranks_of: Mapping[str, list[int]]) -> bool:
     """Whether equally many ranks in a row, and several, share each name, which is no role."""
     width = len(next(iter(ranks_of.values())))
-    if len(ranks_of) < 2 or width < 2:
+    if min(len(ranks_of), width) < 2:
         return False
     for name, ranks in ranks_of.items():
-        if name.isdecimal() or is_none(name) or _ROLE.fullmatch(name):
+        if name.isdecimal() or _ROLE.fullmatch(name):
+            return False
+        if is_none(name):
             return False
         if sorted(ranks) != list(range(min(ranks), min(ranks) + width)):
             return False

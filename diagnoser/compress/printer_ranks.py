@@ -109,7 +109,9 @@ class _Printers:
 
 def _ranks_of_instances(seen: _Printers) -> dict[str, int]:
     """Name -> rank; empty where one of them runs several processes, or the log states more ranks than there are."""
-    if seen.are_agents or seen.are_shared or max(seen.sizes, default=0) > len(seen.names):
+    if seen.are_agents or seen.are_shared:
+        return {}
+    if max(seen.sizes, default=0) > len(seen.names):
         return {}
     rule = stream_names.number_rule(seen.names, seen.ranks, seen.sizes)
     numbered = {name: rule.rank(name) for name in seen.names} if rule else {}
@@ -127,7 +129,9 @@ def _ranks_of_processes(seen: _Printers) -> dict[str, int]:
 def _tell_apart(numbers: Collection[int]) -> bool:
     """Whether nearly all records have a number, and these count ranks."""
     known = [number for number in numbers if number >= 0]
-    return len(known) >= _LEAST_SHARE * len(numbers) and stream_names.count_ranks(set(known))
+    if len(known) < _LEAST_SHARE * len(numbers):
+        return False
+    return stream_names.count_ranks(set(known))
 
 
 def _single(values: Mapping[str, set[int]]) -> dict[str, int]:

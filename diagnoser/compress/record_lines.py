@@ -228,7 +228,9 @@ class _OpenRecord:
         if _START.match(text) or _FRAME.match(text):
             self.is_traceback |= (self.head.line.severity or 0) >= Severity.WARNING
             return self.is_traceback
-        if not text.strip() or _BELOW.match(text):
+        if not text.strip():
+            return True
+        if _BELOW.match(text):
             return True
         return self.is_traceback and _OF_TRACEBACK.match(text) is not None
 

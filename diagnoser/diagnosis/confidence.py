@@ -93,10 +93,13 @@ def _others(causal: CausalResult, failure: FailureType) -> Iterator[Candidate]:
     seen = set[tuple[str, FailureType]]()
     for candidate, reason in causal.rejected:
         source = candidate.by, candidate.type
-        if source in seen or candidate.type is failure or reason not in _PLACED_ELSEWHERE:
+        if reason not in _PLACED_ELSEWHERE:
             continue
-        seen.add(source)
-        yield candidate
+        if candidate.type is failure:
+            continue
+        if source not in seen:
+            seen.add(source)
+            yield candidate
 
 
 _AFTER = 5

@@ -125,12 +125,17 @@ def named_ranks(texts: Iterable[str], names: Set[str]) -> dict[str, int]:
     for text in texts:
         cells = _CELLS.findall(text[:400])[:_MOST_CELLS]
         number = cells[place] if 0 <= place < len(cells) else ""
-        if number.isdecimal() and len(number) <= 6:
+        if _is_number(number):
             ranks.update(dict.fromkeys(names & set(cells), int(number)))
         elif not _RULE.fullmatch(text):
             place = _first(cells, _RANK_CELL) if len(cells) > 1 else -1
             ranks.update(_named_beside(text[:_LONGEST], names))
     return ranks
+
+
+def _is_number(cell: str) -> bool:
+    """Whether a cell may be a rank."""
+    return cell.isdecimal() and len(cell) <= 6
 
 
 def _named_beside(text: str, names: Set[str]) -> Iterator[tuple[str, int]]:
@@ -180,10 +185,14 @@ def ranks_of(text: str) -> Iterator[int]:
 def _map(text: str) -> Iterator[tuple[int, str]]:
     """Of a map of ranks to nodes, as Python or JSON print it: all of its values are names of machines."""
     match = _MAP.search(text) if "{" in text else None
-    if match is None or not _OF_MAP.search(text):
+    if match is None:
+        return
+    if not _OF_MAP.search(text):
         return
     pairs = _PAIR.findall(match[1])
-    if len(pairs) < 2 or len(pairs) != match[1].count(":"):
+    if len(pairs) < 2:
+        return
+    if len(pairs) != match[1].count(":"):
         return
     for rank, node in pairs:
         yield int(rank), node
@@ -206,7 +215,7 @@ class _Table:
         if len(cells) < self.cells:
             return
         rank, node = cells[self.rank], cells[self.node]
-        if rank.isdecimal() and len(rank) <= 6 and _MACHINE.fullmatch(node):
+        if _is_number(rank) and _MACHINE.fullmatch(node):
             yield int(rank), node
 
 
@@ -218,7 +227,7 @@ def _header(text: str) -> _Table | None:
     if not 2 <= len(cells) <= _MOST_CELLS:
         return None
     rank, node = _first(cells, _RANK_CELL), _first(cells, _NODE_CELL)
-    if rank < 0 or node < 0:
+    if min(rank, node) < 0:
         return None
     return _Table(rank, node, max(rank, node) + 1)
 

@@ -191,7 +191,11 @@ def _row(cells: Mapping[str, str], line: str, order: int, reader: DumpReader) ->
     """Read a row; None for a send or receive, and for what is no row."""
     sequence, sends = cells.get("collective_seq_id", ""), cells.get("p2p_seq_id", "")
     ranks, name = _ranks(cells.get("expected_ranks", "")), cells.get("collective_name", "")
-    if not (sequence.isdecimal() and len(sequence) < 19 and sends == "0" and ranks and name):
+    if sends != "0":
+        return None
+    if not (ranks and name):
+        return None
+    if not (sequence.isdecimal() and len(sequence) < 19):
         return None
     group_id, description = cells.get("group_id", ""), cells.get("pg_desc", "")
     group = reader.group(description.removeprefix(f"{group_id}:")[:300], sorted(ranks))

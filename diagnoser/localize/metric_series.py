@@ -107,13 +107,14 @@ def last_run(points: Sequence[Progress]) -> Sequence[Progress]:
 
 def _goes_on(before: Sequence[Progress], behind: Sequence[Progress]) -> bool:
     """Whether the losses behind a counter that fell back are about those before it."""
-    last, first = _losses(before)[-SHORT:], _losses(behind)[:SHORT]
+    last, first = losses_of(before)[-SHORT:], losses_of(behind)[:SHORT]
     if not (last and first):
         return False
     return height(first) <= LEARNED * height(last)
 
 
-def _losses(points: Iterable[Progress]) -> list[float]:
+def losses_of(points: Iterable[Progress]) -> list[float]:
+    """The losses that the points print."""
     return [point.loss for point in points if point.loss is not None]
 
 

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from statistics import median
 
 from diagnoser.localize.metric_breaks import LEAST_RISE, loss_break, passed_spikes
-from diagnoser.localize.metric_series import is_above, is_of_training
+from diagnoser.localize.metric_series import is_above, is_of_training, losses_of
 from diagnoser.localize.norm_breaks import EXPLODED
 from diagnoser.model import MetricEvent, MetricEventKind, Progress, Stage, Stream
 from diagnoser.structure.sparkline import sparkline
@@ -173,7 +173,7 @@ def seen_in(points: Sequence[Progress], *, is_running: bool) -> list[MetricEvent
 
 def stuck(series: Sequence[Progress]) -> MetricEvent | None:
     """A loss that began at that of a model that guesses and has not fallen since."""
-    losses = [point.loss for point in series if point.loss is not None]
+    losses = losses_of(series)
     if len(losses) < _STUCK:
         return None
     if not all(map(math.isfinite, losses)):

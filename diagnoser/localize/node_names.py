@@ -72,9 +72,14 @@ class NodeNames:
         return {rank: node for rank, node in named if node}
 
     @cached_property
+    def _nodes(self) -> frozenset[str]:
+        """The nodes that lines are from."""
+        return frozenset(line.node for line in self._evidence.lines)
+
+    @cached_property
     def _printed(self) -> frozenset[str]:
         """The names of machines that the log shows, as they are printed."""
-        names = {line.node for line in self._evidence.lines}
+        names = set(self._nodes)
         for line in self._evidence.lines:
             for tells in (Tells.NODE, Tells.HOST):
                 names.update(mentions.named(tells, line.text))
@@ -84,7 +89,7 @@ class NodeNames:
     @cached_property
     def _by_label(self) -> dict[str, str]:
         """First label of a host name -> the machine's name. Two full names that begin alike are two machines."""
-        named = self._registered | self._placed | {line.node for line in self._evidence.lines if is_machine(line.node)}
+        named = self._registered | self._placed | set(filter(is_machine, self._nodes))
         by_label = defaultdict[str, set[str]](set)
         for name in named:
             by_label[_label(name)].add(name)
@@ -113,8 +118,7 @@ class NodeNames:
     @cached_property
     def _only(self) -> str | None:
         """The only machine that the log, or else the registration, names."""
-        machines = {_label(name) for name in self._printed} or {_label(name) for name in self._registered}
-        label = only(machines)
+        label = only(set(map(_label, self._printed or self._registered)))
         if label is None:
             return None
         return min((name for name in self._printed | self._registered if _label(name) == label), key=len)
@@ -139,7 +143,7 @@ def _addresses(evidence: Evidence) -> dict[str, str]:
     votes = defaultdict[str, Counter[str]](Counter)
     for line in evidence.lines:
         for address, node in mentions.node_addresses(line.body):
-            if is_machine(node) and not _THIS_MACHINE.fullmatch(address):
+            if _is_shared(address, node):
                 votes[address][node] += 1
     for address, node in _addresses_by_process(evidence):
         votes[address][node] += 1
@@ -156,8 +160,13 @@ def _addresses_by_process(evidence: Evidence) -> Iterator[tuple[str, str]]:
             addresses[pid].add(place)
     for pid in nodes.keys() & addresses.keys():
         node, address = only(nodes[pid]), only(addresses[pid])
-        if node and address and is_machine(node) and not _THIS_MACHINE.fullmatch(address):
+        if node and address and _is_shared(address, node):
             yield address, node
+
+
+def _is_shared(address: str, node: str) -> bool:
+    """Whether others know a machine by these: none of them means "this one"."""
+    return is_machine(node) and not _THIS_MACHINE.fullmatch(address)
 
 
 def _label(name: str) -> str:

@@ -40,7 +40,11 @@ def below(text: str, column: int) -> str | None:
 
 def wraps(before: str, text: str, width: int) -> bool:
     """Whether ``text`` is the rest of the line before it: its first word had no room there."""
-    if not width or not before.strip() or not text or text[0].isspace() or _STARTS.match(text):
+    if not width or not before.strip():
+        return False
+    if not text[:1].strip():
+        return False  # nothing, or indented
+    if _STARTS.match(text):
         return False
     return len(before) + 1 + len(text.split(maxsplit=1)[0]) > width
 

@@ -303,7 +303,11 @@ def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
     killed = killed_after_order(run.evidence)
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.exit and c.line in killed)
     ends = ends_of_processes(run.evidence, candidate_set.open)
-    explained = [c for c in complaints if any(is_explained_by(end, c, run.evidence) for end in ends)]
+
+    def is_explained(complaint: Candidate) -> bool:
+        return any(is_explained_by(end, complaint, run.evidence) for end in ends)
+
+    explained = list(filter(is_explained, complaints))
     candidate_set.dismiss(RejectionReason.EXPLAINED, explained.__contains__)
 
 

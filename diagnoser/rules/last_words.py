@@ -147,12 +147,19 @@ def _printed_before(report: ExitReport, lines: Sequence[Line]) -> tuple[list[int
     Where it does not, but the log tells processes apart, what stands among no lines of theirs is their launcher's.
     """
     reporter = lines[report.line]
-    before = [index for index, line in enumerate(lines[: report.line]) if line.stream == reporter.stream]
-    before = [index for index in before if lines[index].body.strip()]
-    printed = [index for index in before if _is_of(report, reporter, lines[index])]
+    printed, named, before = list[int](), list[int](), list[int]()
+    for index, line in enumerate(lines[: report.line]):
+        if line.stream != reporter.stream:
+            continue
+        if not line.body.strip():
+            continue
+        before.append(index)
+        if line.names_process:
+            named.append(index)
+        if _is_of(report, reporter, line):
+            printed.append(index)
     if printed or report.ranks or reporter.names_process:
         return printed[-_LAST_WORDS:], True
-    named = [index for index in before if lines[index].names_process]
     return (named or before)[-_LAST_WORDS:], False
 
 

@@ -118,8 +118,8 @@ class Processes:
         process = self._process_at(index)
         if process is None:
             return False
-        peers = [other for other in self.steps if self._are_peers(other, process)]
-        return any(self.steps[peer] < step - _SHORT for peer in peers)
+        steps = map(self.steps.__getitem__, self._peers(process, self.steps))
+        return min(steps, default=step) < step - _SHORT
 
     def _process_at(self, index: int) -> Process | None:
         """The process that printed a line; None where no processes were looked for."""
@@ -133,7 +133,7 @@ class Processes:
         """Whether a process stopped on its way, after it had printed the line of this number."""
         if self.ends.get(process, 0) > number:
             return False
-        peers = [other for other in self.ends if self._are_peers(other, process)]
+        peers = self._peers(process, self.ends)
         if process in self.steps:
             return self._furthest(peers) - self.steps[process] > _SHORT
         if not peers:
@@ -160,6 +160,9 @@ class Processes:
             return False
         first, last = self.turns.get(peer, (0, 0))
         return first < self.turns[process][1] < first + (last - first) / _MOST
+
+    def _peers(self, process: Process, among: Iterable[Process]) -> list[Process]:
+        return [other for other in among if self._are_peers(other, process)]
 
     def _are_peers(self, other: Process, process: Process) -> bool:
         """Whether two processes of a stream are ranks of the job, or run the same loop."""

@@ -237,7 +237,9 @@ def is_explained_by(end: ProcessEnd, complaint: Candidate, evidence: Evidence) -
         return True
     if ended.stream == complained.stream:
         return ended.number - complained.number <= _REPORTED
-    return ended.is_dated and complained.is_dated and ended.time - complained.time <= _PRINTED
+    if not (ended.is_dated and complained.is_dated):
+        return False
+    return ended.time - complained.time <= _PRINTED
 
 
 def _is_another(end: ProcessEnd, ended: Line, complaint: Candidate, complained: Line) -> bool:

@@ -163,14 +163,16 @@ class _CleanEnd:
             return False
         if other.logged or other.names_no_failure:
             return False
-        near, vague = self.line - other.line <= SAME_STORY, self.candidate.is_vague
+        is_near = self.line - other.line <= SAME_STORY
         if self.candidate.is_by_rule:
-            return vague and near and other.is_root
+            return self.candidate.is_vague and is_near and other.is_root
         if other.exit:
             return not is_retried(self.run.evidence, other.line)
         if other.role not in _WITH_CAUSE:
             return False
-        return vague or (near and other.raised)
+        if self.candidate.is_vague:
+            return True
+        return is_near and other.raised
 
     def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves

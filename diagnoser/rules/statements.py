@@ -80,7 +80,9 @@ def _items_of_advice(lines: Sequence[Line]) -> Iterator[int]:
     for index, (before, line) in enumerate(pairwise(lines), 1):
         if before.body.rstrip().endswith(":") and advice_at(before.body) < len(before.body):
             left = _ITEMS
-        if left and line.speaker == before.speaker and _may_be_item(line.body):
+        if line.speaker != before.speaker:
+            left = 0
+        if left and _may_be_item(line.body):
             left -= 1
             yield index
         else:

@@ -298,7 +298,9 @@ def _restated(xids: Mapping[int, _Xid], recoveries: Mapping[_Gpu, int], table: X
     restated, gpus = dict[int, _Xid](), set[_Gpu]()
     for index, xid in xids.items():
         later = recoveries.get(xid.gpu, -1)
-        if xid.gpu[1] and index < later and xid.guidance.action.cause:
+        if index >= later:
+            continue
+        if xid.gpu[1] and xid.guidance.action.cause:
             restated[index] = _Xid(xid.gpu, table.stated(xid.guidance, xids[later].guidance))
             gpus.add(xid.gpu)
     for index, xid in xids.items():

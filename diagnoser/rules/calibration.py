@@ -132,8 +132,7 @@ class Calibration(StrictModel):
 
 def load(path: str, text: str) -> Calibration:
     """Raises RuleFaults with every fault of the file."""
-    table, faults = yaml_loader.read(path, text, Calibration)
-    return yaml_loader.sound(table, faults)
+    return yaml_loader.load(path, text, Calibration)
 
 
 def verdict_kind(

@@ -15,7 +15,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Literal
 
-from diagnoser.model import Evidence, Line, Mark, Progress, Severity, Stream, Template, expressions, yaml_loader
+from diagnoser.model import Evidence, Line, Mark, Progress, Severity, Stream, Template, expressions
 from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
@@ -23,11 +23,12 @@ from diagnoser.records.reader import read, without_fields
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import (
+    Mistake,
     PatternRow,
     PatternText,
     Specificity,
     example_mistakes,
-    located_faults,
+    load_table,
     row_mistakes,
 )
 from diagnoser.structure.loops import Loops, find_loops, whole_numbers, words_of
@@ -194,11 +195,13 @@ class EndTable:
 
 def load(path: str, text: str, *, tested: bool = False) -> EndTable:
     """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
-    table, faults = yaml_loader.read(path, text, _EndRows)
-    if table and not tested:
-        for name, row in table.rows.items():
-            faults += located_faults(path, text, row_mistakes((name,), table.expanded(row.patterns)))
-    return EndTable(yaml_loader.sound(table, faults))
+    return EndTable(load_table(path, text, _EndRows, _mistakes, tested=tested))
+
+
+def _mistakes(table: _EndRows) -> Iterator[Mistake]:
+    """The patterns that cannot be used, each with the row that it stands in."""
+    for name, row in table.rows.items():
+        yield from row_mistakes((name,), table.expanded(row.patterns))
 
 
 def message(body: str) -> str:
@@ -278,7 +281,7 @@ def find_clean_end(
     evidence: Evidence,
     table: EndTable,
     advanced: Callable[[Line], bool],
-    processes: Processes | None = None,
+    processes: Processes,
     orders: Collection[int] = (),
 ) -> CleanEnd | None:
     """The last line that shows that the run ended well; None where the log just stops.
@@ -287,7 +290,7 @@ def find_clean_end(
     processes: those of the job, and how each ended.
     orders: lines that tell a process to end.
     """
-    log = _Log(evidence, table, advanced, evidence.steps, processes or Processes(), orders)
+    log = _Log(evidence, table, advanced, evidence.steps, processes, orders)
     for name, source in _SOURCES.items():
         end = source(log)
         if end is not None:

@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from diagnoser.model import Anchor, expressions, yaml_loader
+from diagnoser.model import Anchor, expressions
 from diagnoser.model.errors import Fault
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Mistake, PatternText, located_faults
+from diagnoser.rules.schema import Mistake, PatternText, load_table
 
 FILE = "exception_lines.yaml"
 ANCHORS = tuple(map(Anchor, ("Execution halted", "goroutine ", "*** MPI_ERR", ".lua:")))
@@ -153,10 +153,7 @@ def _continued(form: _Form, below: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 def load(path: str, text: str, *, tested: bool = False) -> ExceptionLines:
     """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
-    table, faults = yaml_loader.read(path, text, LineRows)
-    if table and not tested:
-        faults += located_faults(path, text, list(_mistakes(table)))
-    return ExceptionLines(yaml_loader.sound(table, faults))
+    return ExceptionLines(load_table(path, text, LineRows, _mistakes, tested=tested))
 
 
 def _mistakes(table: LineRows) -> Iterator[Mistake]:

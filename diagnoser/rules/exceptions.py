@@ -9,13 +9,13 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
-from diagnoser.model import expressions, yaml_loader
+from diagnoser.model import expressions
 from diagnoser.model.choice import only
 from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.exception_words import RaisedException
-from diagnoser.rules.schema import Mistake, PatternText, Role, located_faults, row_mistakes
+from diagnoser.rules.schema import Mistake, PatternText, Role, load_table, row_mistakes
 from diagnoser.rules.statements import without_advice
 
 _ERRNO = re.compile(r"\[Errno (\d+)\]|\bcode: (\d+), kind:")
@@ -298,10 +298,7 @@ def _any_of(patterns: tuple[str, ...]) -> Any:
 
 def load(path: str, text: str, *, tested: bool = False) -> ExceptionTable:
     """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
-    table, faults = yaml_loader.read(path, text, ExceptionRows)
-    if table and not tested:
-        faults += located_faults(path, text, _mistakes(table))
-    return ExceptionTable(yaml_loader.sound(table, faults))
+    return ExceptionTable(load_table(path, text, ExceptionRows, _mistakes, tested=tested))
 
 
 def _mistakes(table: ExceptionRows) -> Iterator[Mistake]:

@@ -13,11 +13,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from diagnoser.model import expressions, yaml_loader
+from diagnoser.model import expressions
 from diagnoser.model.errors import Fault
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Mistake, PatternRow, PatternText, example_mistakes, located_faults, row_mistakes
+from diagnoser.rules.schema import Mistake, PatternRow, PatternText, example_mistakes, load_table, row_mistakes
 from diagnoser.rules.statements import without_advice
 
 _LONGEST = 2048
@@ -101,10 +101,7 @@ class KeywordClassifier:
 
 def load(path: str, text: str, *, tested: bool = False) -> KeywordClassifier:
     """Raises RuleFaults with every fault of the file. tested: its patterns are known to be of RE2."""
-    table, faults = yaml_loader.read(path, text, KeywordRows)
-    if table and not tested:
-        faults += located_faults(path, text, _mistakes(table))
-    return KeywordClassifier(yaml_loader.sound(table, faults))
+    return KeywordClassifier(load_table(path, text, KeywordRows, _mistakes, tested=tested))
 
 
 def _mistakes(table: KeywordRows) -> Iterator[Mistake]:

@@ -7,10 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from diagnoser.model import yaml_loader
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.model.yaml_loader import StrictModel
-from diagnoser.rules.schema import Blame, Mistake, RuleSet, located_faults
+from diagnoser.rules.schema import Blame, Mistake, RuleSet, load_table
 
 _TypeOrList = Annotated[FailureType | str, Field(union_mode="left_to_right")]
 _Decider = Annotated[str, StringConstraints(pattern=r"^(?:rule|heuristic):[a-z0-9_]+$")]
@@ -94,10 +93,7 @@ def _covers(explained: Explained, failure: Failure) -> bool:
 
 def load(path: str, text: str, ruleset: RuleSet) -> NodeFaultTable:
     """Raises RuleFaults with every fault: shape, names that do not exist, types that stand twice or cannot be meant."""
-    table, faults = yaml_loader.read(path, text, _NodeFaultFile)
-    if table:
-        faults += located_faults(path, text, _mistakes(table, ruleset))
-    table = yaml_loader.sound(table, faults)
+    table = load_table(path, text, _NodeFaultFile, lambda table: _mistakes(table, ruleset))
     rows: dict[FailureType, Explained] = {}
     for row in table.faults:
         deciders = chain.from_iterable(table.deciders.get(name, (name,)) for name in row.deciders)

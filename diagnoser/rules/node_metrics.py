@@ -91,7 +91,7 @@ class NoteworthyMetric:
 
 def load(path: str, text: str) -> NodeMetricTable:
     """Raises RuleFaults, which lists all faults."""
-    return yaml_loader.sound(*yaml_loader.read(path, text, NodeMetricTable))
+    return yaml_loader.load(path, text, NodeMetricTable)
 
 
 def noteworthy(

@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 from diagnoser.model import Anchor, expressions, yaml_loader
 from diagnoser.model.errors import Fault, RuleFaults
 from diagnoser.model.taxonomy import Action, FailureType, category_of
-from diagnoser.model.yaml_loader import StrictModel
+from diagnoser.model.yaml_loader import Model, StrictModel
 
 PatternText = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 _DIGITS = str.maketrans("", "", "0123456789")
@@ -258,6 +258,21 @@ Mistake = tuple[tuple[str | int, ...], str]
 def located_faults(path: str, text: str, mistakes: Iterable[Mistake]) -> list[Fault]:
     """The mistakes with the lines of the file's ``text`` in which they are."""
     return [Fault(path, yaml_loader.locate(text, *where), message) for where, message in mistakes]
+
+
+def load_table(
+    path: str, text: str, shape: type[Model], mistakes: Callable[[Model], Iterable[Mistake]], *, tested: bool = False
+) -> Model:
+    """A table of the rules. Raises RuleFaults with every fault of the file.
+
+    mistakes: finds what the shape alone does not show, as patterns that cannot be used.
+    tested: the file is known to have none.
+    """
+
+    def faults(table: Model) -> list[Fault]:
+        return [] if tested else located_faults(path, text, mistakes(table))
+
+    return yaml_loader.load(path, text, shape, faults)
 
 
 def _mistakes(path: str, rule: Rule, lists: Lists, *, tested: bool) -> Iterator[Mistake]:

@@ -13,11 +13,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from diagnoser.model import Evidence, yaml_loader
+from diagnoser.model import Evidence
 from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.rules.candidate import Candidate
-from diagnoser.rules.schema import Blame, Mistake, Role, Rule, RuleSet, located_faults
+from diagnoser.rules.schema import Blame, Mistake, Role, Rule, RuleSet, load_table
 
 _LINE = re.compile(r"\bXid \([^)\n]{0,80}\): (?P<code>\d{1,3})\b")
 _NAMED = re.compile(
@@ -349,13 +349,15 @@ def _cleared(candidate: Candidate, application: XidGuidance) -> Candidate:
 
 def load(path: str, text: str, rules: RuleSet) -> XidTable:
     """Raises RuleFaults with every fault: shape, a code that stands twice, a name or a rule that does not exist."""
-    table, faults = yaml_loader.read(path, text, XidTable)
-    if table:
-        by_id = {rule.id: rule for rule in rules.rules}
-        faults += located_faults(path, text, (*_code_mistakes(table, by_id), *_reference_mistakes(table)))
-        for name in sorted({_RECOVERY, _RESET_GPU, _RESTART_APP} - table.actions.keys()):
-            faults += located_faults(path, text, [(("actions",), f"no action {name}")])
-    return yaml_loader.sound(table, faults)
+    by_id = {rule.id: rule for rule in rules.rules}
+    return load_table(path, text, XidTable, lambda table: _mistakes(table, by_id))
+
+
+def _mistakes(table: XidTable, rules: Mapping[str, Rule]) -> Iterator[Mistake]:
+    yield from _code_mistakes(table, rules)
+    yield from _reference_mistakes(table)
+    for name in sorted({_RECOVERY, _RESET_GPU, _RESTART_APP} - table.actions.keys()):
+        yield ("actions",), f"no action {name}"
 
 
 def _code_mistakes(table: XidTable, rules: Mapping[str, Rule]) -> Iterator[Mistake]:

@@ -5,7 +5,7 @@ shows of a printer holds for all of its lines. Pods and containers are ranks onl
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import chain
 
@@ -17,7 +17,7 @@ from diagnoser.dialects import launchers, mentions, rank_tables
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.model import Stream
-from diagnoser.model.choice import only
+from diagnoser.model.choice import single
 from diagnoser.records import stream_names
 from diagnoser.records.record import NO_RECORD
 
@@ -96,12 +96,12 @@ class _Printers:
     @property
     def ranks(self) -> dict[str, int]:
         """The ranks of those that state one."""
-        return _single(self._ranks)
+        return single(self._ranks)
 
     @property
     def numbers(self) -> dict[str, int]:
         """The numbers of the printers, where each has one of its own and they count ranks."""
-        numbers = _single(self._numbers)
+        numbers = single(self._numbers)
         if len(set(numbers.values())) < len(self._numbers):
             return {}
         return numbers if stream_names.count_ranks(set(numbers.values())) else {}
@@ -132,10 +132,6 @@ def _tell_apart(numbers: Collection[int]) -> bool:
     if len(known) < _LEAST_SHARE * len(numbers):
         return False
     return stream_names.count_ranks(set(known))
-
-
-def _single(values: Mapping[str, set[int]]) -> dict[str, int]:
-    return {name: number for name, numbers in values.items() if (number := only(numbers)) is not None}
 
 
 class RankResolver:

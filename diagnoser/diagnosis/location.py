@@ -133,7 +133,9 @@ def _absent(
 def _first_complaints(evidence: Evidence, reports: Sequence[Candidate]) -> dict[int, int]:
     """rank -> its first own error line. When a thousand ranks print the same, only some lines are kept: the template
     lists the others."""
-    ranks_by_sample = {sample: template.ranks for template in evidence.templates for sample in template.samples}
+    ranks_by_sample = dict[str, frozenset[int]]()
+    for template in evidence.templates:
+        ranks_by_sample |= dict.fromkeys(template.samples, template.ranks)
     complained: dict[int, int] = {}
     for report in reports:
         if report.role is Role.TEARDOWN:

@@ -148,7 +148,10 @@ def _bounded(lines: Iterable[OriginalLine]) -> Iterator[OriginalLine]:
 
 def _inside(ranges: Iterable[tuple[int, int]], first: int, last: int) -> set[int]:
     """Numbers of closed ranges, as far as they are in first..last."""
-    return {number for low, high in ranges for number in range(max(low, first), min(high, last) + 1)}
+    numbers = set[int]()
+    for low, high in ranges:
+        numbers.update(range(max(low, first), min(high, last) + 1))
+    return numbers
 
 
 def _ranges(numbers: Iterable[int]) -> tuple[tuple[int, int], ...]:

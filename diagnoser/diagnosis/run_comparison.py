@@ -9,6 +9,7 @@ from diagnoser.compress import AttemptLog, baseline
 from diagnoser.compress.digest import Digest
 from diagnoser.compress.lines import body_of
 from diagnoser.model import Baseline, CleanRun, NewLine, Stage, Stream, Template
+from diagnoser.model.choice import single
 
 GONE = 20
 """Templates listed that the run does not print any more."""
@@ -155,4 +156,4 @@ def _agreed(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     values: dict[str, set[str]] = {}
     for name, value in pairs:
         values.setdefault(name, set()).add(value)
-    return {name: next(iter(said)) for name, said in values.items() if len(said) == 1}
+    return single(values)

@@ -535,7 +535,10 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
 
 def _world_sizes(lines: Iterable[Line]) -> set[int]:
     """The numbers of ranks that lines state."""
-    return {size for line in lines for size in mentions.world_sizes(line.body)}
+    sizes = set[int]()
+    for line in lines:
+        sizes.update(mentions.world_sizes(line.body))
+    return sizes
 
 
 def _with_first_failure(report: _Report) -> _Report:
@@ -659,4 +662,6 @@ def _only_node(evidence: Evidence, nodes: Mapping[int, str]) -> str | None:
 
 def _is_larger(body: str) -> bool:
     """Whether a line states more nodes than one, or more ranks than one holds."""
-    return max(mentions.node_counts(body), default=1) > 1 or max(mentions.world_sizes(body), default=1) > _ONE_NODE
+    if max(mentions.node_counts(body), default=1) > 1:
+        return True
+    return max(mentions.world_sizes(body), default=1) > _ONE_NODE

@@ -1,9 +1,9 @@
 """Picks values out of collections."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
-_T = TypeVar("_T")
+_K, _T = TypeVar("_K"), TypeVar("_T")
 
 
 def only(values: Collection[_T]) -> _T | None:
@@ -13,3 +13,8 @@ def only(values: Collection[_T]) -> _T | None:
 
 def first(values: Iterable[_T]) -> _T | None:
     return next(iter(values), None)
+
+
+def single(values: Mapping[_K, Collection[_T]]) -> dict[_K, _T]:
+    """The values of the keys that have but one."""
+    return {key: next(iter(known)) for key, known in values.items() if len(known) == 1}

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from diagnoser.dialects import mentions, rank_tables
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix
+from diagnoser.model.choice import single
 from diagnoser.records import stream_names
 from diagnoser.records.stream_names import GridRule, NumberRule
 
@@ -483,7 +484,7 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
     bare_names = {name.strip(_AROUND): name for name in names}
     tabled = rank_tables.named_ranks(lines, bare_names.keys())
     stated = {bare_names[name]: rank for name, rank in tabled.items()}
-    stated |= _noted(noted) | _single(names)
+    stated |= _noted(noted) | single(names)
     rule = None
     if max(map(len, names.values()), default=0) < 2:
         rule = _rank_rule(names.keys(), stated, hosts, sizes)
@@ -498,20 +499,15 @@ def _numbered(names: Iterable[str], rule: NumberRule | GridRule | None) -> dict[
     return {name: rank for name in names if (rank := rule.rank(name)) >= 0}
 
 
-def _single(ranks: Mapping[str, set[int]]) -> dict[str, int]:
-    """Name -> the rank, of the names with only one."""
-    return {name: min(known) for name, known in ranks.items() if len(known) == 1}
-
-
 def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
     """Name -> the rank that its lines note in a field; empty unless each name has one of its own and they count ranks:
     else the field tells of others."""
-    single = _single(ranks)
     if max(map(len, ranks.values()), default=0) > 1:
         return {}
-    if len(set(single.values())) < len(single):
+    stated = single(ranks)
+    if len(set(stated.values())) < len(stated):
         return {}
-    return single if stream_names.count_ranks(single.values()) else {}
+    return stated if stream_names.count_ranks(stated.values()) else {}
 
 
 def _rank_rule(

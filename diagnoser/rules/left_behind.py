@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from diagnoser.model import Evidence, Line, Severity, Stream, Template
+from diagnoser.model.choice import single
 from diagnoser.structure.loops import Loop, find_loops, whole_numbers, words_of
 
 _PEERS = 2
@@ -237,7 +238,7 @@ def _only_ranks(evidence: Evidence) -> dict[int | str, int]:
         if line.rank >= 0:
             for name in filter(None, (line.node, line.label.partition(" ")[0])):
                 ranks[name].add(line.rank)
-    return {name: min(known) for name, known in ranks.items() if len(known) == 1}
+    return single(ranks)
 
 
 def _process_of(line: Line, alias: _Alias) -> Process | None:

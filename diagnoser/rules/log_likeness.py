@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
 
-from diagnoser.model import Evidence, Traceback
+from diagnoser.model import Evidence, Line, Traceback
 
 
 class LineKind(StrEnum):
@@ -220,12 +220,13 @@ _TEMPLATES_READ = 2_000
 
 def unlike_a_run(evidence: Evidence) -> str:
     """What the text reads like, where it is not the log of a run; "" where it may be one."""
-    if not any(line.body.strip() for line in evidence.lines):
+    printed = [line for line in evidence.lines if line.body.strip()]
+    if not printed:
         return "nothing that a run printed"
     text = _Text(*_texts(evidence))
-    if _is_table(next(line.text for line in evidence.lines if line.body.strip()), text):
+    if _is_table(printed[0].text, text):
         return LineKind.TABLE
-    if _ends_like_a_run(evidence, text):
+    if _ends_like_a_run(evidence, printed[-_TAIL:], text):
         return ""
     if text.lines < _LEAST:
         return ""
@@ -298,12 +299,11 @@ def _is_sentence(line: str) -> bool:
     return len(list(filter(_WORD.match, words))) >= _WORDS_SHARE * len(words)
 
 
-def _ends_like_a_run(evidence: Evidence, text: _Text) -> bool:
+def _ends_like_a_run(evidence: Evidence, last: Sequence[Line], text: _Text) -> bool:
     """Whether steps were made, something was raised, or the last lines are printed as runs print theirs. What a
     document or a file of settings quotes is indented."""
     if len(evidence.steps) >= _STEPS:
         return True
-    last = [line for line in evidence.lines if line.body.strip()][-_TAIL:]
     printed = [line for line in last if not line.text[:1].isspace()]
     if any(_is_of_run(line.text, text) for line in printed):
         return True

@@ -64,8 +64,7 @@ class DiagnosisContext:
     async def facts(self, claim: Claim) -> Facts:
         """Registration, events, and the logs of the nodes that the attempt ran on, from about its failure."""
         attempt, job = claim.attempt, claim.job
-        ended = attempt.ended or attempt.last_line
-        failed = (min(attempt.fatal or ended, ended), ended)
+        failed = attempt.failed
         nodes = nodes_of(attempt, job)
         logs = await self._node_logs(job, nodes[:_NODES], failed[0])
         runtime, known = tuple(await self.store.evidence.runtime_files(attempt.key)), await self.baseline(job)

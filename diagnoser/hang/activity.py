@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from diagnoser.hang.stacks import is_minority
 from diagnoser.model.errors import BadInput
 
 BYTES_MAX = 16 << 20
@@ -141,7 +142,9 @@ def outliers(looks: Collection[RankActivity]) -> tuple[list[RankActivity], int]:
         return [], 0
     usual, waiting = places.most_common(1)[0]
     others = [look for look in looks if look.place != usual]
-    if usual == STOPPED or waiting * 2 <= len(looks) or len(others) * 4 > len(looks):
+    if usual == STOPPED:
+        return [], 0
+    if not is_minority(len(others), waiting, len(looks)):
         return [], 0
     return others, waiting
 

@@ -163,6 +163,13 @@ def _minority(waiting: Collection[RankStack]) -> tuple[list[RankStack], int]:
     for group in alike.values():
         if len(group) < most:
             few += group
-    if most * 2 <= len(waiting) or len(few) * 4 > len(waiting):
+    if not is_minority(len(few), most, len(waiting)):
         return [], 0
     return few, most
+
+
+def is_minority(few: int, most: int, among: int) -> bool:
+    """Tell whether ``few`` ranks differ from a majority that is alike."""
+    if most * 2 <= among:
+        return False
+    return few * 4 <= among

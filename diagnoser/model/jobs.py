@@ -143,6 +143,12 @@ class Attempt:
     nodes: tuple[str, ...] = ()
     first_step: float | None = None
 
+    @property
+    def failed(self) -> tuple[float, float]:
+        """When its failure first showed, and when it ended; of one that is open, when its newest line came."""
+        ended = self.ended or self.last_line
+        return min(self.fatal or ended, ended), ended
+
 
 @dataclass(frozen=True, slots=True)
 class Facts:

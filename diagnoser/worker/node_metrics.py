@@ -107,8 +107,7 @@ class NodeMetricWatch:
         self, metric: NodeMetric, attempt: Attempt, nodes: Sequence[str], now: float
     ) -> list[NoteworthyMetric]:
         """The same samples whenever it is asked: their times are multiples of the step."""
-        ended = attempt.ended or attempt.last_line
-        failed = min(attempt.fatal or ended, ended)
+        failed, ended = attempt.failed
         since = (failed - BEFORE) // STEP * STEP
         series = await self.read_series(self.table.query(metric, nodes), since, min(ended + AFTER, now))
         return list(noteworthy(metric, series, nodes, self.table))

@@ -610,11 +610,15 @@ def _whereabouts(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePositi
         return
     for stream in telling:
         # those with a signature are shown for what they say
-        rows = sorted((number, row) for number, row in delta.shares[stream].rows.items() if not row.signature)
-        texts = [_text(row.text) for _, row in rows]
-        places = {index for index, _ in rank_tables.statements(texts)}
-        places.update(index for index, text in enumerate(texts) if mentions.says_where(text))
-        yield from ((rows[index][0], stream) for index in sorted(places)[:WHEREABOUTS])
+        rows = sorted(delta.shares[stream].rows.items())
+        texts = {number: _text(row.text) for number, row in rows if not row.signature}
+        numbers, places = list(texts), set[int]()
+        for index, _ in rank_tables.statements(texts.values()):
+            places.add(numbers[index])
+        for number, text in texts.items():
+            if mentions.says_where(text):
+                places.add(number)
+        yield from product(sorted(places)[:WHEREABOUTS], (stream,))
 
 
 def _ending(line: bytes) -> bytes:

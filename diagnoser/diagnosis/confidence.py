@@ -29,8 +29,11 @@ def ended_badly(evidence: Evidence, reported: Ending | None) -> bool:
     if any(report.failed for report in evidence.exits):
         return True
     last = evidence.last_numbers
-    raised = (evidence.lines[trace.raised] for trace in evidence.tracebacks)
-    return any(last[line.stream] - line.number < _LAST_WORDS for line in raised)
+    for trace in evidence.tracebacks:
+        line = evidence.lines[trace.raised]
+        if last[line.stream] - line.number < _LAST_WORDS:
+            return True
+    return False
 
 
 @dataclass(frozen=True, slots=True)

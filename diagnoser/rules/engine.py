@@ -80,8 +80,9 @@ class _Surroundings:
     def __init__(self, evidence: Evidence) -> None:
         self._lines = evidence.lines
         self._frames: dict[int, list[str]] = {}
-        self._raised = {index: trace.raised for trace in evidence.tracebacks for index in trace.lines}
+        self._raised: dict[int, int] = {}
         for trace in evidence.tracebacks:
+            self._raised |= dict.fromkeys(trace.lines, trace.raised)
             for index in trace.lines:
                 self._frames.setdefault(index, []).extend(trace.frames)
 

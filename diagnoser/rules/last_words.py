@@ -10,6 +10,7 @@ from diagnoser.model import ExitReport, Line, Severity
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_sources import EXIT_CODE, RuleLog
+from diagnoser.rules.likely_lines import shape_of
 from diagnoser.rules.schema import Role, Specificity
 
 _LAST_WORDS = 60
@@ -129,8 +130,9 @@ def _last_words_before(report: ExitReport, log: RuleLog) -> int | None:
     line, if nobody printed one of its shape before."""
     lines = log.evidence.lines
     printed, is_known = _printed_before(report, lines)
-    shapes = Counter(_shape(lines[index]) for index in printed)
-    complaints = [index for index in printed if shapes[_shape(lines[index])] <= _SAME and _complains(lines[index], log)]
+    shapes = Counter(shape_of(lines[index]) for index in printed)
+    rare = [index for index in printed if shapes[shape_of(lines[index])] <= _SAME]
+    complaints = [index for index in rare if _complains(lines[index], log)]
     if complaints:
         return _first_of_last(complaints, printed)
     if not is_known:
@@ -138,7 +140,7 @@ def _last_words_before(report: ExitReport, log: RuleLog) -> int | None:
     last = max((index for index in printed if not lines[index].is_indented), default=None)
     if last is None:
         return None
-    return last if Counter(map(_shape, lines))[_shape(lines[last])] == 1 else None
+    return last if Counter(map(shape_of, lines))[shape_of(lines[last])] == 1 else None
 
 
 def _printed_before(report: ExitReport, lines: Sequence[Line]) -> tuple[list[int], bool]:
@@ -190,7 +192,3 @@ def _complains(line: Line, log: RuleLog) -> bool:
     if _COMPLAINT.search(line.body[:_SHAPE]):
         return True
     return log.tables.ends.says_trouble(line.body)
-
-
-def _shape(line: Line) -> str:
-    return " ".join(_NUMBER.sub("#", line.body[:_SHAPE]).split())

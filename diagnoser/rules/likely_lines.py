@@ -296,7 +296,7 @@ class _LogFacts:
         for index, line in enumerate(evidence.lines):
             if _is_weighed(line.body):
                 self.by_speaker[line.speaker].append(index)
-        self._shapes = [_shape(line) for line in evidence.lines]
+        self._shapes = [shape_of(line) for line in evidence.lines]
         self._raised = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
         self._causes = {trace.cause for trace in evidence.tracebacks} - {-1}
         self._exits = {report.line for report in evidence.exits}
@@ -405,7 +405,8 @@ class _LogFacts:
             yield "below:in_traceback"
 
 
-def _shape(line: Line) -> str:
+def shape_of(line: Line) -> str:
+    """The words of a line, in which the numbers are alike."""
     return " ".join(_NUMBER.sub("#", line.body[:_SHAPE]).split())
 
 

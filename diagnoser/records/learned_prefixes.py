@@ -362,7 +362,9 @@ def _headed(form: PrefixForm, lines: Sequence[str]) -> list[_Headed]:
 
 
 def _may_be_name(value: str, form: PrefixForm) -> bool:
-    if form.is_weak and not (stream_names.is_word_and_number(value) or stream_names.is_called_stream(value)):
+    if not form.is_weak:
+        return not stream_names.is_none(value)
+    if not (stream_names.is_word_and_number(value) or stream_names.is_called_stream(value)):
         return False
     return not stream_names.is_none(value)
 

@@ -6,7 +6,7 @@ The progress series knows the forms of known trainers; a loop is known by its re
 import math
 import re
 from bisect import bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
@@ -180,11 +180,12 @@ def find_loops(evidence: Evidence) -> Loops:
     for template in evidence.templates:
         if _is_repeated(template) and traced.isdisjoint((template.first, template.last)):
             repeated.append(template)
-    worded = [template for template in repeated if _LETTERS.search(template.text)]
-    spoken = _Spoken(evidence)
-    turns = chain.from_iterable(spoken.only_turns(_loops_of(template, repeated), template) for template in worded)
+    spoken, turns = _Spoken(evidence), list[Loop]()
+    for template in repeated:
+        if _LETTERS.search(template.text):
+            turns += spoken.only_turns(_loops_of(template, repeated), template)
     apart, begun = _speakers(evidence), _begun(evidence, repeated)
-    processes = {stream: max(apart.get(stream, 0), begun.get(stream, 0)) for stream in apart | begun}
+    processes = Counter(apart) | Counter(begun)  # the larger of the two numbers
     launched = {stream: min(count, apart.get(stream, count)) for stream, count in begun.items()}
     return Loops(tuple(turns), _is_by_rank(evidence), processes, launched)
 

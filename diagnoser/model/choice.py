@@ -3,7 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
-_K, _T = TypeVar("_K"), TypeVar("_T")
+_K = TypeVar("_K")
+_T = TypeVar("_T")
 
 
 def only(values: Collection[_T]) -> _T | None:

@@ -330,7 +330,7 @@ def _rank(fields: Mapping[str, Any]) -> int:
 
 def _number(fields: Mapping[str, Any], names: Iterable[str]) -> int:
     for name in names:
-        value = fields.get(name)
+        value = fields.get(name, "")
         if isinstance(value, bool):
             continue
         if _is_number(value) and 0 <= int(value) < (1 << 40 if names is PID else _MOST_RANK):

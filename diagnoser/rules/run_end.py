@@ -159,9 +159,7 @@ class _CleanEnd:
 
     def _is_belied_by(self, other: Candidate) -> bool:
         """Whether a failure before the end shows that its words are those of a script that prints them in any case."""
-        if other.line >= self.line:
-            return False
-        if other.logged or other.names_no_failure:
+        if not self._is_uncaught_before(other):
             return False
         is_near = self.line - other.line <= SAME_STORY
         if self.candidate.is_by_rule:
@@ -173,6 +171,12 @@ class _CleanEnd:
         if self.candidate.is_vague:
             return True
         return is_near and other.raised
+
+    def _is_uncaught_before(self, other: Candidate) -> bool:
+        """Whether a failure that nobody caught stands before the end."""
+        if other.line >= self.line:
+            return False
+        return not (other.logged or other.names_no_failure)
 
     def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves

@@ -28,6 +28,7 @@ from diagnoser.client.evidence_runner import Bounds
 from diagnoser.hang import flight_recorder, report
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, RequestReason, RuntimeFile
 from diagnoser.model.errors import BadInput, Denied, DiagnoserError, NotFound, Unavailable
+from diagnoser.model.lines import printable
 
 REQUESTS_AT_ONCE = 4
 POSTS_AT_ONCE = 8
@@ -275,7 +276,7 @@ class Collection:
         counts = [f"{_NAMES[kind]}: {count}" for kind, count in sorted(self.sent.items())]
         more = [f"{self.left_out} more such notes"] if self.left_out else []
         text = "; ".join((", ".join(counts) or "nothing was collected", *self.notes, *more))
-        return "".join(char if char.isprintable() else " " for char in text)[:RESULT_LENGTH]
+        return printable(text)[:RESULT_LENGTH]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from diagnoser.ingest.batch import Batch, RecordDefaults, Target
 from diagnoser.ingest.mapping import FieldMapping, value_of
 from diagnoser.model import ALERTS, LineBlock, NodeAlert, Provenance, Stream, node_log_id
+from diagnoser.model.lines import printable
 
 VERSION = "4"
 ALERTS_LIMIT = 10_000
@@ -141,4 +142,4 @@ def _host(instance: str) -> str:
 
 
 def _clean(text: str, length: int) -> str:
-    return "".join(char if char.isprintable() else " " for char in text)[:length].strip()
+    return printable(text)[:length].strip()

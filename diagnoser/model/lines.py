@@ -51,6 +51,11 @@ def provenance_of(source: str, *, vouched: bool) -> Provenance:
     return _VOUCHED.get(source, Provenance.JOB) if vouched else Provenance.JOB
 
 
+def printable(text: str, *, stays: str = "") -> str:
+    """Replace each character that cannot be printed with a blank. stays: those that do not count as such."""
+    return "".join(char if char.isprintable() or char in stays else " " for char in text)
+
+
 CLEAN_RUNS = "~runs/"
 """Before the name of a job family: what its clean runs print is stored under it."""
 

@@ -7,6 +7,7 @@ from diagnoser.model import Diagnosis, Incident, Job, MetricEvent, Plan, PlanRea
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.job_contract import labels_of
+from diagnoser.model.lines import printable
 from diagnoser.model.vitals import BlindSpot
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 from diagnoser.wording.phrases import plural
@@ -260,7 +261,7 @@ def score_drop_alert(drop: ScoreDrop, *, link: str = "") -> Alert:
 
 
 def _one_line(text: str) -> str:
-    return _cut("".join(char if char.isprintable() else " " for char in text), TEXT_LENGTH)
+    return _cut(printable(text), TEXT_LENGTH)
 
 
 def _cut(text: str, length: int) -> str:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 
 from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.lines import printable
 from diagnoser.wording.words import action_words
 
 
 def body(alert: Alert) -> str:
     """Write everything below the title. Control characters of log text are blanks."""
     text = "\n\n".join(filter(None, _parts(alert)))
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+    return printable(text, stays="\n")
 
 
 def _parts(alert: Alert) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from diagnoser.model.alerts import Alert, AlertKind
+from diagnoser.model.lines import printable
 from diagnoser.wording.words import action_words
 
 SECTION_LENGTH = 1_500
@@ -72,8 +73,8 @@ def unescape(text: str) -> str:
 
 def code(text: str) -> str:
     """Text inside backticks, which have no escape of their own: each is replaced by a look-alike."""
-    printable = "".join(char if char.isprintable() or char == "\n" else " " for char in text)
-    return escape(printable.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}"))
+    shown = printable(text, stays="\n")
+    return escape(shown.replace("`", "\N{MODIFIER LETTER GRAVE ACCENT}"))
 
 
 def _header(title: str) -> SlackBlock:

@@ -10,6 +10,7 @@ from fastapi.responses import Response
 from diagnoser.adapters.sql.people import UserRepository
 from diagnoser.model.access import hash_of
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.lines import printable
 from diagnoser.model.people import Person, Session, SessionLimits, User
 from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
@@ -63,7 +64,7 @@ class Sessions:
     async def begin(self, user: User, address: str, browser: str) -> str:
         """The value of the cookie: new with every sign-in, so that none that somebody else has set is ever one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
-        shown = "".join(char if char.isprintable() else " " for char in browser[:BROWSER_LENGTH])
+        shown = printable(browser[:BROWSER_LENGTH])
         session = Session(hash_of(secret), user.name, now, now, now + self.limits.life, address, shown)
         await self._store.add_session(session)
         return secret

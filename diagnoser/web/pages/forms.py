@@ -15,6 +15,7 @@ from fastapi.responses import RedirectResponse, Response
 
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput, OutOfScope
+from diagnoser.model.lines import printable
 from diagnoser.web.http.authentication import Caller, check_scope
 from diagnoser.web.http.dependencies import Live
 
@@ -100,4 +101,4 @@ def places_of(error: RequestValidationError) -> list[str]:
 
 def line_of(text: str) -> str:
     """A field of one line; what cannot be printed becomes a blank."""
-    return "".join(char if char.isprintable() else " " for char in text).strip()[:FIELD_LENGTH]
+    return printable(text).strip()[:FIELD_LENGTH]

@@ -15,11 +15,17 @@ DEFAULT_CLUSTER = "default"
 """Name of the cluster of jobs that do not name theirs."""
 
 
+def stored_cluster(name: str) -> str:
+    """The name under which nodes of a cluster are stored. name: as jobs and requests give it, "" for the one cluster
+    that need not be named."""
+    return name or DEFAULT_CLUSTER
+
+
 def cluster_of(job: Job | None) -> str:
     """The cluster of a job that may not be known, or may not name one."""
     if job is None:
         return DEFAULT_CLUSTER
-    return job.cluster or DEFAULT_CLUSTER
+    return stored_cluster(job.cluster)
 
 
 _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})

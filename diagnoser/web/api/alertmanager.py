@@ -9,7 +9,7 @@ from fastapi import Query
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
 from diagnoser.model import NodeAlert
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import DEFAULT_CLUSTER, stored_cluster
 from diagnoser.recovery.trust import match_scheduler_names
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
@@ -70,13 +70,14 @@ async def _as_known(core: Core, alerts: list[NodeAlert]) -> list[NodeAlert]:
     """The alerts under the names that the scheduler gives their nodes: monitoring may say ``gpu-017.cluster.local``."""
     by_cluster: dict[str, set[str]] = defaultdict(set)
     for alert in alerts:
-        by_cluster[alert.cluster or DEFAULT_CLUSTER].add(alert.node)
+        by_cluster[stored_cluster(alert.cluster)].add(alert.node)
     names: dict[tuple[str, str], str] = {}
     for cluster, nodes in by_cluster.items():
         allocated = await core.store.node_facts.nodes_like(cluster, nodes)
-        names |= {(cluster, node): match_scheduler_names((node,), allocated)[0] for node in nodes}
-    clusters = [alert.cluster or DEFAULT_CLUSTER for alert in alerts]
-    return [
-        replace(alert, cluster=cluster, node=names[cluster, alert.node])
-        for cluster, alert in zip(clusters, alerts, strict=True)
-    ]
+        for node in nodes:
+            names[cluster, node] = match_scheduler_names((node,), allocated)[0]
+    known = []
+    for alert in alerts:
+        cluster = stored_cluster(alert.cluster)
+        known.append(replace(alert, cluster=cluster, node=names[cluster, alert.node]))
+    return known

@@ -71,7 +71,7 @@ class AuditPage(Schema):
 async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
     entries, after = await list_entries(core.store.audit, query)
-    return AuditPage(items=[AuditShape.model_validate(entry) for entry in entries], next=after)
+    return AuditPage(items=AuditShape.list_of(entries), next=after)
 
 
 async def list_entries(store: AuditRepository, query: AuditQuery) -> tuple[Sequence[AuditEntry], int | None]:

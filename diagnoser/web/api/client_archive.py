@@ -41,7 +41,7 @@ class ClientArchive:
 @router.get("/client.pyz", response_class=Response, summary="The client, a file that Python runs")
 async def download(request: Request, core: UnscopedCore) -> Response:
     """The copy knows the address that it was fetched from, so that nobody has to name it again."""
-    origin = core.config.base_url or str(request.base_url).rstrip("/")
+    origin = core.config.url_for(request)
     archive = built(origin if ADDRESS.fullmatch(origin) else "")
     headers = {"ETag": archive.etag, "Cache-Control": "no-cache", "Vary": "Host"}
     if archive.etag in request.headers.get("if-none-match", ""):

@@ -135,7 +135,7 @@ async def send(
 )
 async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
     files = await core.store.evidence.list_runtime_files(AttemptKey(id, attempt))
-    return [EvidenceShape.model_validate(file) for file in files]
+    return EvidenceShape.list_of(files)
 
 
 @router.get(
@@ -180,12 +180,11 @@ async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: C
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     cluster = cluster_for(caller, body.cluster)
 
-    async def look() -> list[EvidenceRequest] | None:
+    async def look() -> list[EvidenceRequest]:
         now, claim = core.clock(), core.store.evidence.claim_requests
-        return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit) or None
+        return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, body.limit)
 
-    claimed = await long_poll(look, body.wait, request, caller)
-    return [EvidenceRequestShape.model_validate(asked) for asked in claimed or ()]
+    return EvidenceRequestShape.list_of(await long_poll(look, body.wait, request, caller))
 
 
 @router.post(

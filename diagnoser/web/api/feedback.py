@@ -164,9 +164,7 @@ async def search(
     limit: Annotated[int, Query(ge=1, le=FOUND_LIMIT)] = FOUND,
 ) -> FoundList:
     """Kept lines and templates of routine lines that match the words of ``q``."""
-    return FoundList(
-        items=[FoundShape.model_validate(match) for match in await find_lines(scope, AttemptKey(id, number), q, limit)]
-    )
+    return FoundList(items=FoundShape.list_of(await find_lines(scope, AttemptKey(id, number), q, limit)))
 
 
 async def store_feedback(scope: Scoped, caller: Credential, id: str, body: NewFeedback) -> DiagnosisRecord:

@@ -7,7 +7,7 @@ from pydantic import Field
 from diagnoser.model import NodeNote
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import check_whole_service, cluster_for
@@ -51,16 +51,13 @@ async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> Nod
 @router.get("/nodes/{node}/notes", dependencies=READ, responses=LIST_ERRORS, summary="What people noted of a node")
 async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeNote]:
     """The newest first."""
-    return await core.store.node_facts.notes(cluster or DEFAULT_CLUSTER, node, HISTORY)
+    return await core.store.node_facts.notes(stored_cluster(cluster), node, HISTORY)
 
 
 @router.get("/nodes/{node}/alerts", dependencies=READ, responses=LIST_ERRORS, summary="What monitoring said of a node")
 async def alerts(node: NodePath, core: Core, cluster: ClusterField = "") -> list[AlertShape]:
     """The newest first, as Alertmanager told."""
-    return [
-        AlertShape.model_validate(alert)
-        for alert in await core.store.node_facts.alerts(cluster or DEFAULT_CLUSTER, node, HISTORY)
-    ]
+    return AlertShape.list_of(await core.store.node_facts.alerts(stored_cluster(cluster), node, HISTORY))
 
 
 async def write_note(core: Core, caller: Credential, cluster: str, node: str, text: str) -> NodeNote:

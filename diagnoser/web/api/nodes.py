@@ -12,7 +12,7 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.sorting import BY_CLUSTER, NODE_SORTS, Sort
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape
@@ -114,20 +114,19 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
 @router.get("/nodes", dependencies=READ, responses=LIST_ERRORS, summary="List nodes with their last event")
 async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeShape]:
     marks = await core.store.nodes.marks(query.cluster)
-    return [NodeShape.model_validate(mark) for mark in sorted_marks(marks, Sort.parse(query.sort))]
+    return NodeShape.list_of(sorted_marks(marks, Sort.parse(query.sort)))
 
 
 @router.get("/nodes/{node}/events", dependencies=READ, responses=LIST_ERRORS, summary="What happened to a node")
 async def history(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
-    events = await core.store.nodes.history(cluster or DEFAULT_CLUSTER, node, HISTORY)
-    return [NodeShape.model_validate(event) for event in events]
+    return NodeShape.list_of(await core.store.nodes.history(stored_cluster(cluster), node, HISTORY))
 
 
 @router.get("/breakers", dependencies=READ, responses=LIST_ERRORS, summary="List breakers")
 async def breakers(core: Core) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
-    return [BreakerShape.model_validate(state) for state in await core.store.nodes.breakers()]
+    return BreakerShape.list_of(await core.store.nodes.breakers())
 
 
 @router.post("/breakers/{cluster}/reset", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reset a breaker")

@@ -11,7 +11,7 @@ from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound
 from diagnoser.recovery import node_returns
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.plans import ClaimBody, ClusterField, Comment
 from diagnoser.web.http.access import check_whole_service, cluster_for
@@ -62,7 +62,7 @@ async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) ->
 @router.get("/nodes/{node}/uncordons", dependencies=READ, responses=LIST_ERRORS, summary="Requests to give a node back")
 async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonRequest]:
     """The newest first."""
-    return await core.store.node_facts.uncordons(cluster or DEFAULT_CLUSTER, node, SHOWN)
+    return await core.store.node_facts.uncordons(stored_cluster(cluster), node, SHOWN)
 
 
 @router.post(
@@ -76,11 +76,11 @@ async def claim(body: ClaimBody, request: Request, core: Core, caller: Caller) -
     is not older than `taken_out`."""
     cluster = cluster_for(caller, body.cluster)
 
-    async def look() -> list[UncordonRequest] | None:
+    async def look() -> list[UncordonRequest]:
         now, claim = core.clock(), core.store.node_facts.claim_uncordons
-        return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE) or None
+        return await claim(cluster, now, LEASE_SECONDS, now - OPEN_SECONDS, CLAIMED_AT_ONCE)
 
-    return await long_poll(look, body.wait, request, caller) or []
+    return await long_poll(look, body.wait, request, caller)
 
 
 @router.post(

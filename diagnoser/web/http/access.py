@@ -9,7 +9,7 @@ from diagnoser.model.access import Credential, Owner, Viewer
 from diagnoser.model.errors import OutOfScope
 from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 
 NOBODY = Owner()
 REMEMBERED = 50_000
@@ -138,7 +138,7 @@ class JobSenderOf:
 
 def cluster_for(caller: Credential, named: str) -> str:
     """As ``own_cluster``, and that of jobs that name none where neither says."""
-    return own_cluster(caller, named) or DEFAULT_CLUSTER
+    return stored_cluster(own_cluster(caller, named))
 
 
 def own_cluster(caller: Credential, named: str) -> str:

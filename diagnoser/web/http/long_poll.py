@@ -17,10 +17,8 @@ LOOK_SECONDS = 0.25
 T = TypeVar("T")
 
 
-async def long_poll(
-    look: Callable[[], Awaitable[T | None]], seconds: float, request: Request, caller: Credential
-) -> T | None:
-    """What ``look`` returns as soon as that is not None; None after ``seconds``, or when the service stops. Claims
+async def long_poll(look: Callable[[], Awaitable[T]], seconds: float, request: Request, caller: Credential) -> T:
+    """What ``look`` returns as soon as that is something; nothing after ``seconds``, or when the service stops. Claims
     nothing for a caller that has disconnected. Raises Denied when the caller's token has ended meanwhile."""
     services: WebServices = request.app.state.services
     clock = asyncio.get_running_loop().time
@@ -28,9 +26,9 @@ async def long_poll(
     while True:
         if not await services.people.authenticator.is_valid(caller):
             raise Denied(f"The token {caller.name!r} is not valid any more.")
-        if (claimed := await look()) is not None:
+        if claimed := await look():
             return claimed
         remaining = deadline - clock()
         if remaining <= 0 or services.core.stopping.is_set() or await request.is_disconnected():
-            return None
+            return claimed
         await asyncio.sleep(min(LOOK_SECONDS, remaining))

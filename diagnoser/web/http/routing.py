@@ -2,7 +2,7 @@
 of processor time."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Self
 
 from fastapi import APIRouter
@@ -27,6 +27,10 @@ class StrictSchema(Schema, extra="forbid"):
 
 class Answer(Schema, from_attributes=True):
     """The body of an answer; fields are the attributes of the object that it shows."""
+
+    @classmethod
+    def list_of(cls, sources: Iterable[object]) -> list[Self]:
+        return [cls.model_validate(source) for source in sources]
 
     @classmethod
     def filled_from(cls, source: object, /, **values: object) -> Self:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from starlette.requests import Request
 from starlette.routing import BaseRoute
 
 from diagnoser.adapters.sql.store import SqlStore
@@ -72,6 +73,10 @@ class WebConfig:
     channel_routes: Sequence[BaseRoute] = ()
     silent_seconds: float = 300.0
     settings: Sequence[ShownSetting] = ()
+
+    def url_for(self, request: Request) -> str:
+        """The service's URL, without a slash at the end: as this request reached it where none is set."""
+        return self.base_url or str(request.base_url).rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ async def now_page(request: Request, core: Core, live: Live, health: Health, pag
         is_first=not query.cursor,
         order=order,
         next_url=order.page(listed.after),
-        base_url=core.config.base_url or str(request.base_url).rstrip("/"),
+        base_url=core.config.url_for(request),
         saved=await views_of(core, ListName.INCIDENTS, order.chosen, listed_query),
     )
 

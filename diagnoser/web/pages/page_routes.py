@@ -55,7 +55,7 @@ async def index(request: Request, core: Core, pages: Drawn) -> Response:
         types=list(FailureType),
         outcomes=list(Outcome),
         within=list(WITHIN),
-        base_url=core.config.base_url or str(request.base_url).rstrip("/"),
+        base_url=core.config.url_for(request),
         saved=await views_of(core, ListName.DIAGNOSES, order.chosen, query),
     )
 

@@ -19,6 +19,11 @@ class FailedRun(NamedTuple):
     by_plan: bool = False
     next_succeeded: bool | None = None
 
+    @property
+    def known_gpus(self) -> int:
+        """GPUs of the job, 0 where it does not say."""
+        return self.gpus or 0
+
 
 class AttemptOutcome(NamedTuple):
     """An attempt with its verdict, the plan for it and its incident, as they are stored.

@@ -146,8 +146,13 @@ class Attempt:
     @property
     def failed(self) -> tuple[float, float]:
         """When its failure first showed, and when it ended; of one that is open, when its newest line came."""
-        ended = self.ended or self.last_line
+        ended = self.last_seen
         return min(self.fatal or ended, ended), ended
+
+    @property
+    def last_seen(self) -> float:
+        """When it ended; while it runs, when its newest line came in, 0.0 before the first."""
+        return self.ended or self.last_line
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,8 +146,7 @@ class PlanCommands:
     @_command
     def claim(self, plan: Plan, allocation: Collection[str], executor: str, token: str, now: float) -> TransitionResult:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
-        acts_alone = plan.look is not None and plan.reason == PlanReason.ACT
-        if acts_alone and self.planner.mode_of(plan.row) is not Mode.ACT:
+        if self._may_no_longer_act(plan):
             why = "the policy has changed: it does not let a running launch be ended without a person any more"
             return self._stopped(plan, PlanState.WAITING, PlanReason.NEEDS_APPROVAL, why, now)
         objection = trust.why_not_removable(plan, allocation or plan.allocation)
@@ -156,6 +155,14 @@ class PlanCommands:
                 plan_states.claim(plan, executor=executor, token=token, until=now + self.lease, now=now)
             )
         return self._stopped(plan, PlanState.HELD, *objection, now)
+
+    def _may_no_longer_act(self, plan: Plan) -> bool:
+        """Tell whether the plan would end a running launch without a person, and the policy stopped to allow that."""
+        if plan.look is None:
+            return False
+        if plan.reason != PlanReason.ACT:
+            return False
+        return self.planner.mode_of(plan.row) is not Mode.ACT
 
     @_command
     def went_on(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:

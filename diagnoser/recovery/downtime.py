@@ -4,7 +4,7 @@ Only facts count: a failure of a job that does not say how many GPUs it has adds
 unknown; what was saved is known only where enough failures were recovered from by people to compare with.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
@@ -86,12 +86,12 @@ def lost_hours(run: FailedRun, now: float) -> float:
     seconds = max(0.0, now - run.failed)
     if run.relaunched is not None:
         seconds = _down(run)
-    return (run.gpus or 0) * min(seconds, GIVEN_UP) / HOUR
+    return run.known_gpus * min(seconds, GIVEN_UP) / HOUR
 
 
 def manual_recovery(runs: Iterable[FailedRun]) -> float | None:
     """Find the median seconds from failures to the launches by people; None where too few are known."""
-    by_people = [_down(run) for run in runs if run.relaunched is not None and not run.by_plan]
+    by_people = [seconds for _, seconds in _recovered(runs, by_plan=False)]
     if len(by_people) < COMPARED:
         return None
     return min(median(by_people), GIVEN_UP)
@@ -102,14 +102,21 @@ def _saved(runs: Sequence[FailedRun]) -> float | None:
     if usual is None:
         return None
     saved = []
-    for run in runs:
-        if run.relaunched is None or not run.by_plan:
-            continue
+    for run, seconds in _recovered(runs, by_plan=True):
         if run.gpus:
-            saved.append(run.gpus * max(0.0, usual - _down(run)))
+            saved.append(run.gpus * max(0.0, usual - seconds))
     if not saved:
         return None
     return sum(saved) / HOUR
+
+
+def _recovered(runs: Iterable[FailedRun], *, by_plan: bool) -> Iterator[tuple[FailedRun, float]]:
+    """Give the failures after which a plan, or a person, launched the job again, and how long that took."""
+    for run in runs:
+        if run.relaunched is None:
+            continue
+        if run.by_plan is by_plan:
+            yield run, _down(run)
 
 
 def _down(run: FailedRun) -> float:

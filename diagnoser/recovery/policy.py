@@ -267,12 +267,13 @@ def mode_for(diagnosis: Diagnosis, mode: Mode, *, is_running: bool) -> Mode:
         decider = diagnosis.precedent.before.decided_by
     if decider.startswith("llm:"):
         return Mode.APPROVE
-    is_hang = is_running and diagnosis.outcome is Outcome.HUNG
-    if is_hang and diagnosis.hang and diagnosis.hang.look:
+    if decider == WAITING_RANKS:
+        mode = Mode.APPROVE
+    if not is_running:
         return mode
-    if is_hang or decider == WAITING_RANKS:
-        return Mode.APPROVE
-    return mode
+    if diagnosis.outcome is not Outcome.HUNG:
+        return mode
+    return Mode.ACT if _look(diagnosis) else Mode.APPROVE
 
 
 def _look(diagnosis: Diagnosis) -> HangLook | None:
@@ -319,8 +320,10 @@ def _why_not(when: PolicyCondition, case: PolicyCase) -> str:
 
 def _conditions(when: PolicyCondition, case: PolicyCase) -> Iterator[tuple[bool, str]]:
     """Whether each condition of a row holds, and what is otherwise where it does not. What a row leaves out holds."""
-    yield case.type in (when.types or (case.type,)), f"type is {case.type}"
-    yield case.category in (when.categories or (case.category,)), f"category is {case.category}"
+    if when.types:
+        yield case.type in when.types, f"type is {case.type}"
+    if when.categories:
+        yield case.category in when.categories, f"category is {case.category}"
     named = "named" if case.node_named else "unnamed"
     yield when.node in (None, named), f"the node is {named}"
     sure = f"confidence {case.confidence:.2f} is"
@@ -329,7 +332,8 @@ def _conditions(when: PolicyCondition, case: PolicyCase) -> Iterator[tuple[bool,
         yield case.confidence < when.confidence_below, f"{sure} not below {when.confidence_below:.2f}"
     maturities = {None: True, "stable": case.stable, "sandbox": case.sandbox}
     yield maturities[when.maturity], f"the verdict does not come from a {when.maturity} rule"
-    yield case.hint in (when.hinted or (case.hint,)), f"the rule asks for {case.hint or 'nothing'}"
+    if when.hinted:
+        yield case.hint in when.hinted, f"the rule asks for {case.hint or 'nothing'}"
     yield when.stuck in (None, case.stuck), f"agents saw {case.stuck or 'nothing'} stuck"
     for label, values in when.labels.items():
         yield case.labels.get(label) in values, f"label {label} is {case.labels.get(label, 'not set')}"

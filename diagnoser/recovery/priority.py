@@ -48,7 +48,7 @@ def by_cost(incidents: Iterable[Incident], runs: Mapping[str, Sequence[FailedRun
     """The one first that costs most. runs: incident -> its failures of the last day."""
     ranked = []
     for incident in incidents:
-        believed = [run._replace(gpus=run.gpus and min(run.gpus, MOST_GPUS)) for run in runs.get(incident.id, ())]
+        believed = [run._replace(gpus=min(run.known_gpus, MOST_GPUS)) for run in runs.get(incident.id, ())]
         terms = [*_costs(incident, believed, now), *_standing(incident, now)]
         ranked.append(RankedIncident(incident, tuple(sorted(terms, key=lambda term: -abs(term.points)))))
     return sorted(ranked, key=lambda row: (-row.points, -row.incident.last_seen, row.incident.id))
@@ -68,7 +68,7 @@ def is_one_off(incident: Incident) -> bool:
 def _costs(incident: Incident, runs: Sequence[FailedRun], now: float) -> Iterator[Term]:
     """What the incident costs. runs: its failures of the last day, as far as they are known."""
     if incident.category is not Category.SCRIPT:  # after a script error others have the GPUs
-        down = [run.gpus or 0 for run in runs if run.relaunched is None and now - run.failed < GIVEN_UP]
+        down = [run.known_gpus for run in runs if _is_down(run, now)]
         if any(down):
             yield _doublings(sum(down), f"{sum(down):,} GPUs of {_counted(len(down), 'job')} do not run again yet")
     hours = sum(lost_hours(run, now) for run in runs)
@@ -78,6 +78,11 @@ def _costs(incident: Incident, runs: Sequence[FailedRun], now: float) -> Iterato
         yield _doublings(incident.failures, f"it happened {incident.failures:,} times")
     if incident.jobs > 1:
         yield _doublings(incident.jobs, f"it hit {incident.jobs:,} jobs")
+
+
+def _is_down(run: FailedRun, now: float) -> bool:
+    """Tell whether somebody still waits for the job to run again."""
+    return run.relaunched is None and now - run.failed < GIVEN_UP
 
 
 def _standing(incident: Incident, now: float) -> Iterator[Term]:

@@ -48,14 +48,15 @@ def progress(diagnosis: Diagnosis, attempt: Attempt) -> tuple[str, float]:
         return STEP, float(diagnosis.step)
     steps = []
     for event in attempt.events:
-        is_saved = event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED
-        if not is_saved:
+        if event.kind is not EventKind.CHECKPOINT:
+            continue
+        if event.phase in _NOT_SAVED:
             continue
         if event.step is not None:
             steps.append(event.step)
     if steps:
         return CHECKPOINT, float(max(steps))
-    elapsed = (attempt.ended or attempt.last_line) - attempt.opened
+    elapsed = attempt.last_seen - attempt.opened
     if elapsed > 0:
         return SECONDS, elapsed
     return LINES, float(diagnosis.compression.lines_in)

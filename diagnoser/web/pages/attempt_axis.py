@@ -40,7 +40,7 @@ async def attempt_axis(
 ) -> TimeAxis | None:
     """index, node_lines: of the attempt that the diagnosis is of. None where it has no line, or is not stored any
     more."""
-    if index is None or not len(index):
+    if not index:
         return None
     attempt = await core.store.jobs.attempt(record.attempt)
     if attempt is None:

@@ -14,7 +14,7 @@ from diagnoser.diagnosis.node_faults import NOT_THE_CAUSE
 from diagnoser.failure_agent.inquiry import Reply
 from diagnoser.learning.rule_context import known_type
 from diagnoser.logview.log_columns import stream_key
-from diagnoser.logview.log_index import LogEnding, LogFacets, LogFilter, LogIndex, LogRow
+from diagnoser.logview.log_index import LogEnding, LogFacets, LogFilter, LogIndex
 from diagnoser.model import (
     Diagnosis,
     Feedback,
@@ -163,8 +163,7 @@ async def diagnosis(
     record = await find(scope.core.store, id)
     given = {"root_line": root_line, "stream": stream, "node": node, "rank": rank}
     shown = {name: visible(text) for name, text in given.items()}
-    is_late = late and record.plan is not None
-    return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown), is_late=is_late)
+    return await _draw(scope, plans, pages, record, Correction(dict.fromkeys(FIELDS, "") | shown), is_late=late)
 
 
 @router.post("/diagnoses/{id}/feedback")
@@ -262,7 +261,7 @@ async def _draw(
         root_line=_root_line(sections),
         log_path=log_path(record.attempt),
         axis=await attempt_axis(scope.core, record, job, index, context),
-        has_log=is_reading or (index is not None and len(index) > 0),
+        has_log=is_reading or bool(index),
         is_reading=is_reading,
         followed=grouped(after),
         preceded=grouped(before),
@@ -337,13 +336,14 @@ def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[L
     node's own log is not there."""
     if index is None:
         return excerpts(verdict, node_lines)
-    near: dict[str, LogRow] = {}
+    near: dict[str, Line] = {}
     for cited in citations(verdict):
         place = index.position(cited.source, cited.row.number, cited.row.text)
-        if place >= 0:
-            near |= {row.id: row for row in index.neighbours(place, AROUND)}
-    lines = [Line(row.stream, row.number, row.text, row.text, row.rank, row.node, row.time) for row in near.values()]
-    return [_named_rows(section, index) for section in excerpts(verdict, [*lines, *node_lines])]
+        if place < 0:
+            continue
+        for row in index.neighbours(place, AROUND):
+            near[row.id] = Line(row.stream, row.number, row.text, row.text, row.rank, row.node, row.time)
+    return [_named_rows(section, index) for section in excerpts(verdict, [*near.values(), *node_lines])]
 
 
 def _named_rows(section: Excerpt, index: LogIndex) -> Excerpt:
@@ -373,7 +373,7 @@ def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
     """Also where no line of it is cited, it was read where a proof or a note comes from it."""
     if verdict.proofs or any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes):
         return False
-    provenances = {line.provenance for line in verdict.evidence} | {line.provenance for line in verdict.symptoms}
+    provenances = {line.provenance for line in (*verdict.evidence, *verdict.symptoms)}
     if verdict.root_cause is not None:
         provenances.add(verdict.root_cause.provenance)
     return Provenance.NODE not in provenances
@@ -388,7 +388,9 @@ def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:
 def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
     """Only where it would help: the rank of the root cause is known, and its node is not."""
     root = verdict.root_cause
-    if root is None or root.rank is None or root.node:
+    if root is None or root.node:
+        return False
+    if root.rank is None:
         return False
     return job is None or not job.rank_nodes
 
@@ -499,7 +501,9 @@ async def _check_line(logs: Logs, record: DiagnosisRecord, feedback: NewFeedback
             f"The log has no line {number}: the last one that came has number {index.last_number}.", "root_line"
         )
     chosen = feedback.root_id.rpartition("-")[0]
-    if chosen and chosen not in map(stream_key, streams):
+    if chosen in map(stream_key, streams):
+        return
+    if chosen:
         raise UnusableLine(f"That stream has no line {number}.", "root_id")
-    if not chosen and likely_stream(index, record.diagnosis.root_cause, number) is None:
+    if likely_stream(index, record.diagnosis.root_cause, number) is None:
         raise UnusableLine(f"{len(streams)} streams have a line {number}: choose whose it is.", "root_id")

@@ -122,13 +122,17 @@ def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
     if len(steps) < len(of.scores):
         steps = list(range(len(of.scores)))
     across = _scaled(steps, _WIDTH)
-    highs = [score.value + (score.noise or 0.0) for score in of.scores]
-    lows = [score.value - (score.noise or 0.0) for score in of.scores]
-    heights = _scaled([*(score.value for score in of.scores), *highs, *lows], _HEIGHT)
+    values: list[float] = []
+    for score in of.scores:
+        noise = score.noise or 0.0
+        values += score.value, score.value + noise, score.value - noise
+    heights = _scaled(values, _HEIGHT)
     points = []
-    for place, score in enumerate(of.scores):
-        y, top, bottom = (_HEIGHT - height for height in heights[place :: len(of.scores)])
-        points.append(ScorePoint(across[place], y, top, bottom, dropped.get(score.checkpoint)))
+    for score, x, height, top, bottom in zip(
+        of.scores, across, heights[::3], heights[1::3], heights[2::3], strict=True
+    ):
+        drop = dropped.get(score.checkpoint)
+        points.append(ScorePoint(x, _HEIGHT - height, _HEIGHT - top, _HEIGHT - bottom, drop))
     return ScoreRow(of, points)
 
 

@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain, groupby
+from itertools import chain
 
 from diagnoser.hang.flight_recorder import DEFAULT
 from diagnoser.hang.report import HangReport
@@ -112,9 +112,9 @@ def waiting(graph: WaitGraph) -> list[Wait]:
     by_awaited: dict[frozenset[int], list[int]] = defaultdict(list)
     for rank, awaited in sorted(graph.waits.items()):
         by_awaited[awaited].append(rank)
-    waits = [
-        Wait(tuple(ranks), tuple(sorted(awaited)), _operation(graph, ranks[0])) for awaited, ranks in by_awaited.items()
-    ]
+    waits = []
+    for awaited, ranks in by_awaited.items():
+        waits.append(Wait(tuple(ranks), tuple(sorted(awaited)), _operation(graph, ranks[0])))
     return sorted(waits, key=lambda wait: (-len(wait.waiters), wait.waiters))
 
 
@@ -134,20 +134,26 @@ def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
     graph = hang.graph
     if not (graph.heads or graph.groups):
         return []
-    families = _families(graph.groups)[:FAMILIES_MAX]
     rows: list[tuple[str, _States]] = [("rank", _of_ranks(hang))]
-    rows += [(name, _of_family(states, graph)) for name, states in families]
-    ranks = sorted(set(chain.from_iterable(states for _, states in rows)))
-    units = _units(ranks, nodes)
+    for name, groups in _families(graph.groups)[:FAMILIES_MAX]:
+        rows.append((name, _of_family(groups, graph)))
+    ranks = set[int]()
+    for _, states in rows:
+        ranks.update(states)
+    units = _units(sorted(ranks), nodes)
     is_wide = len(units) > BAND
     width = BAND if is_wide else max(_LEAST, len(units))
     made = []
     for first in range(0, len(units), BAND):
         shown = units[first : first + BAND]
         strips = [_strip(name, states, shown, nodes, merged=is_wide) for name, states in rows]
-        drawn = tuple(strip for strip in strips if strip.cells)
-        made.append(Band(ranges(chain.from_iterable(shown)), width, drawn))
+        made.append(Band(ranges(chain.from_iterable(shown)), width, tuple(filter(_has_cells, strips))))
     return made
+
+
+def _has_cells(strip: Strip) -> bool:
+    """Tell whether any rank of the band has a place in the strip's groups."""
+    return bool(strip.cells)
 
 
 def families_left_out(hang: HangReport) -> int:
@@ -156,9 +162,10 @@ def families_left_out(hang: HangReport) -> int:
 
 def _of_ranks(hang: HangReport) -> _States:
     """Each rank as a whole; of those that merely wait, in what."""
-    graph = hang.graph
-    members = set(chain.from_iterable(state.group.ranks for state in graph.groups))
-    states = dict.fromkeys(members | graph.heads.keys(), (RankState.GOING_ON, "waits for nobody"))
+    graph, going_on = hang.graph, (RankState.GOING_ON, "waits for nobody")
+    states = dict.fromkeys(graph.heads, going_on)
+    for state in graph.groups:
+        states |= dict.fromkeys(state.group.ranks, going_on)
     for rank in graph.waits:
         states[rank] = RankState.WAITING, _operation(graph, rank)
     states |= dict.fromkeys(graph.not_seen, (RankState.NO_DUMP, ""))
@@ -224,25 +231,38 @@ def _units(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ..
     return [tuple(chain.from_iterable(units[first : first + share])) for first in range(0, len(units), share)]
 
 
+@dataclass(slots=True)
+class _Run:
+    """Neighbouring cells that are drawn as one."""
+
+    x: int
+    width: int
+    ranks: list[int]
+    state: RankState
+    detail: str
+
+    def goes_on(self, x: int, state: RankState, detail: str) -> bool:
+        return (x, state, detail) == (self.x + self.width, self.state, self.detail)
+
+
 def _strip(
     name: str, states: _States, units: Sequence[tuple[int, ...]], nodes: Mapping[int, str], *, merged: bool
 ) -> Strip:
     """merged: neighbours of one state are drawn as one."""
-    placed: list[tuple[int, list[int], RankState, str]] = []
+    runs: list[_Run] = []
     counts: Counter[RankState] = Counter()
     for x, unit in enumerate(units):
         ranks = [rank for rank in unit if rank in states]
+        if not ranks:
+            continue
         counts.update(states[rank][0] for rank in ranks)
-        if ranks:
-            placed.append((x, ranks, *_worst(ranks, states)))
-    # Neighbours have the same difference of x and place in the list; without merging each place is a run of its own.
-    keys = [(x - place, state, detail) if merged else place for place, (x, _, state, detail) in enumerate(placed)]
-    cells = []
-    for _, run in groupby(zip(keys, placed, strict=True), key=lambda item: item[0]):
-        members = [member for _, member in run]
-        x, _, state, detail = members[0]
-        ranks = list(chain.from_iterable(member[1] for member in members))
-        cells.append(Cell(x, len(members), state, _title(ranks, nodes, state, detail)))
+        state, detail = _worst(ranks, states)
+        if merged and runs and runs[-1].goes_on(x, state, detail):
+            runs[-1].width += 1
+            runs[-1].ranks += ranks
+        else:
+            runs.append(_Run(x, 1, ranks, state, detail))
+    cells = [Cell(run.x, run.width, run.state, _title(run, nodes)) for run in runs]
     return Strip(name, tuple(cells), f"{name}: {_counted(counts)}")
 
 
@@ -262,14 +282,14 @@ def _worst(unit: Sequence[int], states: _States) -> tuple[RankState, str]:
     return worst, joined(parts)
 
 
-def _title(ranks: Sequence[int], nodes: Mapping[int, str], state: RankState, detail: str) -> str:
-    title = ranks_name(ranks)
-    hosts = {nodes.get(rank, "") for rank in ranks}
+def _title(run: _Run, nodes: Mapping[int, str]) -> str:
+    title = ranks_name(run.ranks)
+    hosts = {nodes.get(rank, "") for rank in run.ranks}
     if len(hosts) == 1:
         title += after(" on ", hosts.pop())
-    if detail:
-        return f"{title}: {state} ({detail})"
-    return f"{title}: {state}"
+    if run.detail:
+        return f"{title}: {run.state} ({run.detail})"
+    return f"{title}: {run.state}"
 
 
 def dump_summaries(files: Iterable[StoredFile]) -> list[DumpSummary]:

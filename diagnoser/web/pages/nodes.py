@@ -1,7 +1,8 @@
 """The page of one node: what is known of it, and the buttons to note something and to give it back."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlencode
 
@@ -63,24 +64,21 @@ class PairMatrix:
 
 def pair_matrix(check: NodeCheck, node: str) -> PairMatrix | None:
     """None for a check in which no pair was tested."""
-    rounds = [*check.rounds, *((check.results,) if check.results else ())]
+    rounds = list(check.rounds)
+    if check.results:
+        rounds.append(check.results)
     cells: dict[tuple[str, str], PairCell] = {}
     failed = set[str]()
     for number, results in enumerate(rounds, 1):
         for result in results:
-            cells |= dict.fromkeys(_pairs(result.nodes), PairCell(number, result))
+            cells |= dict.fromkeys(itertools.permutations(result.nodes, 2), PairCell(number, result))
             if not result.ok:
                 failed.update(result.nodes)
     if not cells:
         return None
-    tested = list(dict.fromkeys(name for pair in cells for name in pair))
-    met = {column for row, column in cells if row == node}
-    order = sorted(tested, key=lambda name: (name != node, name not in failed, name not in met, name))
+    tested = set(itertools.chain.from_iterable(cells))
+    order = sorted(tested, key=lambda name: (name != node, name not in failed, (node, name) not in cells, name))
     return PairMatrix(tuple(order[:NODES_SHOWN]), max(0, len(order) - NODES_SHOWN), cells)
-
-
-def _pairs(nodes: Sequence[str]) -> list[tuple[str, str]]:
-    return [(row, column) for row in nodes for column in nodes if row != column]
 
 
 FAILURES = 20
@@ -136,9 +134,10 @@ async def node_page(node: NodePath, core: Core, pages: Drawn, cluster: Name = ""
     records = await store.diagnoses.page(DiagnosisFilter(node=node, cluster=cluster), "", FAILURES)
     clusters = [cluster]
     if not cluster:
-        marks = {mark.cluster for mark in await store.nodes.marks("") if mark.node == node}
-        incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
-        clusters = sorted(marks | {incident.cluster for incident in incidents}) or [DEFAULT_CLUSTER]
+        named = {mark.cluster for mark in await store.nodes.marks("") if mark.node == node}
+        for incident in await store.incidents.page(IncidentFilter(node=node), "", 100):
+            named.add(incident.cluster)
+        clusters = sorted(named) or [DEFAULT_CLUSTER]
     views = [await _view(store, name, node, records, now) for name in clusters]
     known = [view for view in views if view.is_known]
     if not known and not records:
@@ -172,18 +171,16 @@ async def _view(store: SqlStore, cluster: str, node: str, failures: list[Diagnos
         store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS), store.node_facts.ran_on(cluster, node, RUNS)
     )
     last = next(iter(events), None)
-    # The newest request to give the node back, unless something has happened to the node since.
-    request = next((r for r in asked if last is None or r.created >= last.time - OPEN_SECONDS), None)
+    request = _open_request(asked, last)
     is_asked = False
     if request and request.state is UncordonState.OPEN:
         is_asked = request.created > now - OPEN_SECONDS
-    checks = [_check(record, cluster, node) for record in failures]
     return NodeView(
         cluster=cluster,
         node=node,
         events=events,
         incidents=[incident for incident in incidents if incident.cluster == cluster],
-        checks=[view for view in checks if view],
+        checks=list(_checks(failures, cluster, node)),
         notes=notes,
         alerts=alerts,
         running=running,
@@ -194,15 +191,27 @@ async def _view(store: SqlStore, cluster: str, node: str, failures: list[Diagnos
     )
 
 
-def _check(record: DiagnosisRecord, cluster: str, node: str) -> CheckView | None:
-    plan = record.plan
-    if plan is None or plan.check is None or plan.cluster not in ("", cluster):
-        return None
-    answers = [answer for answer in plan.check.queries if answer.node == node]
-    matrix = pair_matrix(plan.check, node)
-    if not answers and matrix is None:
-        return None
-    return CheckView(record, answers, matrix)
+def _open_request(asked: Iterable[UncordonRequest], last: NodeEvent | None) -> UncordonRequest | None:
+    """The newest request to give the node back, unless something has happened to the node since. asked: the newest
+    first. last: what happened."""
+    for request in asked:
+        if last is None or request.created >= last.time - OPEN_SECONDS:
+            return request
+    return None
+
+
+def _checks(failures: Iterable[DiagnosisRecord], cluster: str, node: str) -> Iterator[CheckView]:
+    """Checks of plans for these failures that asked the node, or tested it."""
+    for record in failures:
+        plan = record.plan
+        if plan is None or plan.check is None:
+            continue
+        if plan.cluster not in ("", cluster):
+            continue
+        answers = [answer for answer in plan.check.queries if answer.node == node]
+        matrix = pair_matrix(plan.check, node)
+        if answers or matrix:
+            yield CheckView(record, answers, matrix)
 
 
 def _to(node: str, cluster: str) -> Response:

@@ -82,7 +82,8 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
         return None
     nodes = dict.fromkeys(ranks, "") | dict(rank_nodes)
     for span in log.ranks:
-        nodes[span.rank] = span.node or nodes[span.rank]
+        if span.node:
+            nodes[span.rank] = span.node
     rows = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, ROWS_MAX)]
     table = [_row(group, found, nodes, log_path) for group in _groups(ranks, nodes, TABLE_ROWS_MAX)]
     row_of: dict[int, int] = {}

@@ -75,17 +75,18 @@ async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunVie
     if attempt.ended is None:
         status = (await logs.run_statuses.of({attempt.key: attempt.revision}))[attempt.key]
     index = await index_of(logs, attempt.key)
-    is_reading = index is None and bool(attempt.last_line)
-    if index is None or not len(index):
+    if not index:
+        is_reading = index is None and bool(attempt.last_line)
         return RunView(attempt, status, (), "", None, is_reading)
     facts = AxisFacts(index.timeline, attempt, log_path(attempt.key), rank_nodes=job.rank_nodes, has_failed=False)
-    axis = await asyncio.to_thread(time_axis, facts) if status else None
-    activity = rank_activity(index.timeline.ranks, index.timeline) if status else ""
-    steps = newest_steps(points_of(index))
-    if status and status.step is None and steps:  # the newest lines of all ranks hold none
-        names = ("stage", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second")
-        status = replace(status, **fields_of(steps[0], names))
-    return RunView(attempt, status, steps, activity, axis, is_reading, _first_step(index))
+    steps, activity, axis = newest_steps(points_of(index)), "", None
+    if status:
+        axis = await asyncio.to_thread(time_axis, facts)
+        activity = rank_activity(index.timeline.ranks, index.timeline)
+        if status.step is None and steps:  # the newest lines of all ranks hold none
+            names = ("stage", "step", "loss", "grad_norm", "step_seconds", "tokens_per_second")
+            status = replace(status, **fields_of(steps[0], names))
+    return RunView(attempt, status, steps, activity, axis, False, _first_step(index))
 
 
 def _first_step(index: LogIndex) -> float | None:

@@ -14,6 +14,7 @@ from diagnoser.web.api.views import WITHIN
 from diagnoser.web.http.authentication import may_audit
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.column_order import filled
 from diagnoser.web.pages.rendering import Drawn, page_query
 from diagnoser.wording.words import iso
 
@@ -46,7 +47,7 @@ async def audit_page(request: Request, core: Core, pages: Drawn) -> Response:
         query = query.model_copy(update={"since": core.clock() - WITHIN[within]})
     entries, after = await list_entries(core.store.audit, query)
     filters = AuditQuery.model_fields.keys() - {"before"} | {"within"}
-    chosen = {name: value for name, value in request.query_params.items() if value and name in filters}
+    chosen = {name: value for name, value in filled(request.query_params).items() if name in filters}
     return pages.draw(
         "audit.html",
         entries=[(entry, _changes(entry), _link(entry)) for entry in entries],

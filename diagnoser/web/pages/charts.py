@@ -44,7 +44,9 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
         longest = max(speakers, key=speakers.__getitem__, default=None)
         for point in train:
             value = measure(point)
-            if value is None or _speaker(point) != longest:
+            if value is None:
+                continue
+            if _speaker(point) != longest:
                 continue
             by_line.append((point.line, value))
             if point.step is not None:
@@ -83,8 +85,7 @@ def svg(series: Sequence[Curve], events: Sequence[MetricEvent] = ()) -> str:
 
 
 def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
-    finite = [value for _, value in curve.points if math.isfinite(value)] or [0.0]
-    low, high = curve.bounds or (min(finite), max(finite))
+    low, high = _bounds(curve)
     is_log = low > 0 and high / low > _WIDE
     y0, y1 = top + HEIGHT - BOTTOM, top + TOP
     up = (_log_scale if is_log else _scale)(low, high)
@@ -105,6 +106,14 @@ def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
         f'{"".join(diverged + marks)}<polyline points="{" ".join(spots)}" fill="none" stroke="{_LINE}" '
         f'stroke-width="1.5"/></g>'
     )
+
+
+def _bounds(curve: Curve) -> tuple[float, float]:
+    """The lowest and the highest value that the panel shows."""
+    if curve.bounds:
+        return curve.bounds
+    finite = [value for _, value in curve.points if math.isfinite(value)]
+    return min(finite, default=0.0), max(finite, default=0.0)
 
 
 def _x(curve: Curve, place: int) -> float:

@@ -1,13 +1,25 @@
 """The links in the head of a list that sort it by a column."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 from urllib.parse import urlencode
 
 from diagnoser.model.sorting import Sort
 
+T = TypeVar("T")
 _LARGEST_FIRST = frozenset({"time", "last_seen", "first_seen", "failures", "confidence", "jobs", "checked"})
 """What people first want to see the largest of."""
+
+
+def filled(params: Mapping[str, T]) -> dict[str, T]:
+    """The parameters that have a value."""
+    return {name: value for name, value in params.items() if value}
+
+
+def picked(params: Mapping[str, T], names: Iterable[str]) -> dict[str, T]:
+    """Those of the parameters that are there, in this order."""
+    return {name: params[name] for name in names if name in params}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,7 @@ class ColumnOrder:
 
     def _url(self, params: Mapping[str, str]) -> str:
         """Parameters without a value stand for themselves."""
-        given = {name: value for name, value in params.items() if value}
+        given = filled(params)
         if not given:
             return self.path
         return f"{self.path}?{urlencode(given)}"

@@ -67,9 +67,11 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
     """By default of the suite that ran last."""
     query = page_query(EvaluationsPage, request)
     runs = await core.store.trials.runs(RUNS)
-    suites = list(dict.fromkeys(run.suite.name for run in runs))
+    suites: dict[str, list[TrialRun]] = {}
+    for run in runs:
+        suites.setdefault(run.suite.name, []).append(run)
     suite = query.suite or next(iter(suites), "")
-    mine = [run for run in runs if run.suite.name == suite]
+    mine = suites.get(suite, [])
     trials = await core.store.trials.trials_of([run.id for run in mine])
     rows = []
     for run in mine:
@@ -81,7 +83,7 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
         dropped[drop.task, drop.metric][drop.score.checkpoint] = drop
     return pages.draw(
         "evaluations.html",
-        suites=suites,
+        suites=list(suites),
         suite=suite,
         runs=rows,
         rows=[_score_row(scores, dropped[scores.task, scores.metric]) for scores in drawn],
@@ -128,11 +130,10 @@ def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
         values += score.value, score.value + noise, score.value - noise
     heights = _scaled(values, _HEIGHT)
     points = []
-    for score, x, height, top, bottom in zip(
-        of.scores, across, heights[::3], heights[1::3], heights[2::3], strict=True
-    ):
+    for place, score in enumerate(of.scores):
+        height, top, bottom = heights[3 * place : 3 * place + 3]
         drop = dropped.get(score.checkpoint)
-        points.append(ScorePoint(x, _HEIGHT - height, _HEIGHT - top, _HEIGHT - bottom, drop))
+        points.append(ScorePoint(across[place], _HEIGHT - height, _HEIGHT - top, _HEIGHT - bottom, drop))
     return ScoreRow(of, points)
 
 

@@ -1,10 +1,12 @@
 """The part of the log that a diagnosis refers to: cited lines with the kept lines around them."""
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from operator import attrgetter
 
-from diagnoser.model import Diagnosis, Line, Stream
+from diagnoser.model import Diagnosis, EvidenceLine, Line, RootCause, Stream
 
 AROUND = 5
 AROUND_SYMPTOM = 1
@@ -59,7 +61,9 @@ def excerpts(verdict: Diagnosis, kept: Sequence[Line] = ()) -> list[Excerpt]:
     for line in sorted(kept, key=lambda line: line.number):
         by_stream.setdefault(line.stream, []).append(line)
     streams: dict[Stream, dict[int, ExcerptRow]] = {}
-    for cite in (cite for cite in citations(verdict) if cite.row.number > 0):  # dumps have no lines
+    for cite in citations(verdict):
+        if cite.row.number <= 0:
+            continue  # dumps have no lines
         stream = _stream_of(cite, by_stream)
         rows = streams.setdefault(stream, {})
         row = rows.get(cite.row.number)
@@ -74,13 +78,20 @@ def citations(verdict: Diagnosis) -> Iterator[Citation]:
     """Cited lines, those that matter most first."""
     root = verdict.root_cause
     if root is not None:
-        at_root = (item.why for item in verdict.evidence if (item.source, item.line) == (root.source, root.line))
-        why = next(at_root, "")
+        why = _why(root, verdict.evidence)
         yield Citation(root.source, ExcerptRow(root.line, root.text, LineRole.ROOT, why, _number(root.rank)))
     for item in verdict.evidence:
         yield Citation(item.source, ExcerptRow(item.line, item.text, LineRole.EVIDENCE, item.why, _number(item.rank)))
     for symptom in verdict.symptoms[:SYMPTOMS_SHOWN]:
         yield Citation(symptom.source, ExcerptRow(symptom.line, symptom.text, LineRole.SYMPTOM, symptom.type))
+
+
+def _why(root: RootCause, evidence: Iterable[EvidenceLine]) -> str:
+    """What the evidence says of the root line, "" where that line is not among it."""
+    for item in evidence:
+        if (item.source, item.line) == (root.source, root.line):
+            return item.why
+    return ""
 
 
 def _number(rank: int | None) -> int:
@@ -90,7 +101,7 @@ def _number(rank: int | None) -> int:
 
 def _stream_of(cite: Citation, kept: dict[Stream, list[Line]]) -> Stream:
     """The stream of a cited line: several nodes may each have a ``stdout`` with that line number."""
-    same_number = None
+    same_number: list[Stream] = []
     for stream, lines in kept.items():
         if stream.source != cite.source:
             continue
@@ -99,16 +110,17 @@ def _stream_of(cite: Citation, kept: dict[Stream, list[Line]]) -> Stream:
                 continue
             if line.text == cite.row.text:
                 return stream
-            same_number = same_number or stream
-    return same_number or Stream(cite.source)
+            same_number.append(stream)
+    return next(iter(same_number), Stream(cite.source))
 
 
 def _near(lines: Sequence[Line], cited: ExcerptRow) -> list[Line]:
     """Kept lines before and after the cited one, without those too far from it to be context."""
     around = AROUND_SYMPTOM if cited.role is LineRole.SYMPTOM else AROUND
-    before = [line for line in lines if line.number < cited.number][-around:]
-    after = [line for line in lines if line.number > cited.number][:around]
-    return [line for line in before + after if abs(line.number - cited.number) <= around * 4]
+    before = bisect_left(lines, cited.number, key=attrgetter("number"))
+    after = bisect_right(lines, cited.number, key=attrgetter("number"))
+    near = [*lines[max(0, before - around) : before], *lines[after : after + around]]
+    return [line for line in near if abs(line.number - cited.number) <= around * 4]
 
 
 def _finished(rows: Iterable[ExcerptRow]) -> Iterator[ExcerptRow]:

@@ -16,7 +16,7 @@ from diagnoser.web.api.params import Name, Search, sort_field
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router, StrictSchema
-from diagnoser.web.pages.column_order import ColumnOrder
+from diagnoser.web.pages.column_order import ColumnOrder, filled
 from diagnoser.web.pages.rendering import Drawn, page_query
 
 SHOWN = 100
@@ -81,7 +81,7 @@ async def fleet_page(request: Request, core: Core, pages: Drawn) -> Response:
     nodes = await _fleet(core)
     listed = sorted_fleet((node for node in nodes if _fits(node, query)), Sort.parse(query.sort))
     chosen = {"q": query.q, "cluster": query.cluster, "out": "true" if query.out else ""}
-    filters = {name: value for name, value in chosen.items() if value}
+    filters = filled(chosen)
     order = ColumnOrder("/nodes", filters, Sort.parse(query.sort), WORST_FIRST)
     begin = int(query.cursor or 0)
     end = begin + SHOWN
@@ -138,7 +138,9 @@ def _checks(plans: Iterable[Plan]) -> dict[NodeKey, NodeChecked]:
     """The last one of each node."""
     checks: dict[NodeKey, NodeChecked] = {}
     for plan in plans:
-        if plan.check is None or plan.check.verdict is None:
+        if plan.check is None:
+            continue
+        if plan.check.verdict is None:
             continue
         for node in plan.check.nodes:
             checked = NodeChecked(plan.history[-1].time, node in plan.check.faulty)

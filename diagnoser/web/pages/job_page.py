@@ -88,7 +88,9 @@ async def job_page(id: JobPath, core: Core, logs: Logs, pages: Drawn) -> Respons
     attempts = await store.jobs.attempts(id)
     records = await store.diagnoses.page(DiagnosisFilter(family=family(job)), "", RUNS + 1)
     runs = [await _run(store, record.attempt, record) for record in records]
-    newest = attempts[-1] if attempts and attempts[-1].last_line else None
+    newest = None
+    if attempts and attempts[-1].last_line:
+        newest = attempts[-1]
     contract = contract_of(job)
     return pages.draw(
         "job.html",
@@ -126,8 +128,7 @@ async def _run(store: SqlStore, key: AttemptKey, record: DiagnosisRecord | None)
     attempt = await store.jobs.attempt(key)
     if attempt is None or job is None:
         return Run(key, record)
-    heard = attempt.ended or attempt.last_line or attempt.opened
-    return Run(key, record, nodes_of(attempt, job), heard - attempt.opened)
+    return Run(key, record, nodes_of(attempt, job), max(0.0, attempt.last_seen - attempt.opened))
 
 
 async def _run_before(store: SqlStore, job: Job, run: Run) -> Run | None:
@@ -135,6 +136,8 @@ async def _run_before(store: SqlStore, job: Job, run: Run) -> Run | None:
     for outcome in (Outcome.COMPLETED.value, ""):
         records = await store.diagnoses.page(DiagnosisFilter(family=family(job), outcome=outcome), "", LOOKED_AT)
         for record in records:
-            if record.attempt != run.key and (run.record is None or record.id < run.record.id):
+            if record.attempt == run.key:
+                continue
+            if run.record is None or record.id < run.record.id:
                 return await _run(store, record.attempt, record)
     return None

@@ -8,7 +8,7 @@ from diagnoser.model.sorting import NEWEST
 from diagnoser.model.views import ListName
 from diagnoser.web.api.jobs import RunQuery, list_runs
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.pages.column_order import ColumnOrder
+from diagnoser.web.pages.column_order import ColumnOrder, filled
 from diagnoser.web.pages.rendering import Drawn, page_query, reading_pages
 from diagnoser.web.pages.views import views_of
 
@@ -22,7 +22,7 @@ async def jobs_page(request: Request, core: Core, logs: Logs, pages: Drawn) -> R
     query = page_query(RunQuery, request)
     runs = await list_runs(core, logs, query)
     typed = {name: getattr(query, name) for name in FILTERS}
-    filters = {name: value for name, value in {"state": query.state or "", **typed}.items() if value}
+    filters = filled({"state": query.state or "", **typed})
     order = ColumnOrder("/jobs", filters, query.order, NEWEST)
     return pages.draw(
         "jobs.html",

@@ -9,6 +9,7 @@ from diagnoser.logview.log_columns import NOBODY
 from diagnoser.logview.log_index import LogFacets, LogIndex, LogRow, LogWindow
 from diagnoser.model import Diagnosis
 from diagnoser.web.api.attempt_log import NO_RANK, RANKS_LIMIT, LogChoice, ranks_of
+from diagnoser.web.pages.column_order import filled
 from diagnoser.web.pages.excerpt import LineRole, citations
 from diagnoser.wording.phrases import joined
 
@@ -87,7 +88,10 @@ class Address:
 
     def _with(self, **changes: object) -> str:
         values = self.choice.model_dump(exclude={"at", "after", "before"}) | changes
-        chosen = {name: "1" if value is True else value for name, value in values.items() if value}
+        chosen = filled(values)
+        for name, value in chosen.items():
+            if value is True:
+                chosen[name] = "1"
         return f"{self.path}?{urlencode(chosen, doseq=True)}" if chosen else self.path
 
 
@@ -119,7 +123,7 @@ def chip_groups(facets: LogFacets, address: Address) -> dict[str, ChipGroup]:
     for name, (counts, chosen) in fields.items():
         if len(counts) > 1 or chosen:
             shown = _chips(name, counts, set(chosen), address)
-            groups[name] = ChipGroup(tuple(shown), len({value for value, _ in counts} | {*chosen}) - len(shown))
+            groups[name] = ChipGroup(tuple(shown), len({*dict(counts), *chosen}) - len(shown))
     return groups
 
 

@@ -15,7 +15,7 @@ from diagnoser.web.api.diagnoses import DiagnosisQuery, find, page
 from diagnoser.web.api.feedback import NewFeedback, store_feedback
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.http.dependencies import Core, Scoped
-from diagnoser.web.pages.column_order import ColumnOrder
+from diagnoser.web.pages.column_order import ColumnOrder, filled, picked
 from diagnoser.web.pages.forms import Pressed, see_other
 from diagnoser.web.pages.rendering import Drawn, page_query, reading_pages
 from diagnoser.web.pages.views import list_url, views_of
@@ -30,7 +30,7 @@ WITHOUT_FIELD = ("cluster", "family", "decided_by")
 @router.get("/diagnoses")
 async def index(request: Request, core: Core, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
-    params = {name: value for name, value in request.query_params.items() if value}
+    params = filled(request.query_params)
     now, instead = core.clock(), dict[str, str]()
     if "q" in params:  # what is searched for by words comes in the order of time
         instead["sort"] = ""
@@ -39,7 +39,7 @@ async def index(request: Request, core: Core, pages: Drawn) -> Response:
     query = page_query(DiagnosisQuery, request, **instead)
     records, after = await page(core.store, query, now)
     facets = await core.store.diagnoses.facets(query.where(now))
-    filters = {name: params[name] for name in FILTERS if name in params}
+    filters = picked(params, FILTERS)
     order = ColumnOrder("/diagnoses", filters, query.order, NEWEST, is_fixed=bool(query.q))
     return pages.draw(
         "index.html",
@@ -50,7 +50,7 @@ async def index(request: Request, core: Core, pages: Drawn) -> Response:
         next_url=order.page(after),
         facets=_facet_links(facets, order.chosen),
         counted=0 if facets.is_complete else facets.limit,
-        chosen={name: filters[name] for name in WITHOUT_FIELD if name in filters},
+        chosen=picked(filters, WITHOUT_FIELD),
         categories=list(Category),
         types=list(FailureType),
         outcomes=list(Outcome),

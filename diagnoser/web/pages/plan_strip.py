@@ -57,15 +57,18 @@ class PlanStrip:
 
 async def plan_strip(core: Core, logs: Logs, plan: Plan) -> PlanStrip:
     """The strip of a plan as it is now. Raises Unavailable."""
-    relaunch, status = None, None
+    relaunch, status, is_over = None, None, False
     if plan.state in ACTING:
         later = [attempt for attempt in await core.store.jobs.attempts(plan.job) if attempt.key.number > plan.attempt]
         relaunch = min(later, key=lambda attempt: attempt.key.number, default=None)
-    if relaunch and not relaunch.ended:
-        status = (await logs.run_statuses.of({relaunch.key: relaunch.revision})).get(relaunch.key)
+    if relaunch:
+        is_over = bool(relaunch.ended)
+        if not is_over:
+            status = (await logs.run_statuses.of({relaunch.key: relaunch.revision})).get(relaunch.key)
     stages = plan_stages(plan, relaunch, status)
-    is_over = relaunch is not None and bool(relaunch.ended)
-    return PlanStrip(plan.job, stages, bool(stages) and plan.state in MOVING and not is_over)
+    if not stages or is_over:
+        return PlanStrip(plan.job, stages, is_moving=False)
+    return PlanStrip(plan.job, stages, is_moving=plan.state in MOVING)
 
 
 def plan_stages(plan: Plan, relaunch: Attempt | None, status: RunStatus | None) -> tuple[PlanStage, ...]:
@@ -142,7 +145,9 @@ def _relaunch(plan: Plan, relaunch: Attempt | None, status: RunStatus | None) ->
     label, number = f"Attempt {relaunch.key.number}", relaunch.key.number
     if relaunch.ended:
         return PlanStage(label, StageProgress.DONE, "has ended", relaunch.ended, number)
-    detail = f"runs, step {status.step}" if status and status.step is not None else "runs"
+    detail = "runs"
+    if status and status.step is not None:
+        detail = f"runs, step {status.step}"
     return PlanStage(label, StageProgress.DONE, detail, relaunch.opened, number)
 
 
@@ -165,9 +170,10 @@ def _entry(plan: Plan, state: PlanState) -> PlanChange | None:
 
 def why_unchanged(plan: Plan, now: float) -> str:
     """Why a press about the plan changed nothing, with who was first and when."""
-    foreign = trust.why_not_removable(plan, plan.allocation)
-    if foreign and foreign[0] is not PlanReason.UNPROVEN and plan.state is PlanState.WAITING:
-        return foreign[1]
+    if plan.state is PlanState.WAITING:
+        foreign = trust.why_not_removable(plan, plan.allocation)
+        if foreign and foreign[0] is not PlanReason.UNPROVEN:
+            return foreign[1]
     objection = undecidable(plan, now)
     if not objection:
         return "somebody else decided about it at the same moment"

@@ -131,11 +131,13 @@ async def decide(id: PlanId, form: Pressed, core: Core, plans: Plans) -> Respons
         is_done = await _is_done(act, core, plans, form.caller, id, comment)
         return see_other("/recovery?" + urlencode({"done" if is_done else "late": id}))
     plan = await core.store.plans.find(id)
-    page = f"/diagnoses/{plan.diagnosis}" if plan and plan.diagnosis else "/recovery"
+    page, late = "/recovery", f"?late={quote(id)}"
+    if plan and plan.diagnosis:
+        page, late = f"/diagnoses/{plan.diagnosis}", "?late=1#plan"
     try:
         await act(core, plans, form.caller, id, comment)
     except Conflict:
-        return see_other(f"{page}?late=1#plan" if plan and plan.diagnosis else f"{page}?late={quote(id)}")
+        return see_other(page + late)
     return see_other(f"{page}#plan")
 
 
@@ -186,9 +188,10 @@ def node_groups(entries: Iterable[Waiting], out: Collection[tuple[str, str]]) ->
     found = []
     for members in groups.values():
         plan = members[0].plan
-        gone = frozenset(
-            node for entry in members for node in (*touched(entry.plan), *_about(plan)) if (plan.cluster, node) in out
-        )
+        nodes = set(_about(plan))
+        for entry in members:
+            nodes.update(touched(entry.plan))
+        gone = frozenset(node for node in nodes if (plan.cluster, node) in out)
         found.append(NodeGroup(plan.cluster, _about(plan), tuple(members), gone))
     return found
 
@@ -240,12 +243,21 @@ async def outcomes_of(core: Core, done: Iterable[str], late: Iterable[str], now:
 
 def undoable(service: PlanService, plans: Iterable[Plan], now: float) -> set[str]:
     """Ids of those whose decision can be taken back."""
-    announced = service.commands.is_announced
-    return {plan.id for plan in plans if not plan_states.why_not_revocable(plan, now) and not announced(plan)}
+    ids = set()
+    for plan in plans:
+        if plan_states.why_not_revocable(plan, now):
+            continue
+        if not service.commands.is_announced(plan):
+            ids.add(plan.id)
+    return ids
 
 
 def _scopes(breakers: Iterable[BreakerState], marks: Iterable[NodeEvent]) -> list[str]:
     """Breakers that can be tripped by hand: those of the clusters and partitions that are known, and closed."""
-    tripped = {state.scope for state in breakers if state.tripped}
-    known = {state.scope for state in breakers} | {mark.cluster for mark in marks}
+    known = {mark.cluster for mark in marks}
+    tripped = set()
+    for state in breakers:
+        known.add(state.scope)
+        if state.tripped:
+            tripped.add(state.scope)
     return sorted((known or {DEFAULT_CLUSTER}) - tripped)

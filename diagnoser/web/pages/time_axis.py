@@ -404,11 +404,10 @@ def _plan(plan: Plan | None, clock: ClockShift) -> list[AxisMark]:
 def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
     """Each stage lasts until the next one begins; the last until its own last line."""
     spans = [span for span in log.stages if span.stage in _IN_A_ROW]
-    ends = [*(following.begin for following in spans[1:]), *(span.end for span in spans[-1:])]
-    shown = [
-        drawn.span(span.begin, end, f"stage {span.stage}", STAGES[span.stage])
-        for span, end in zip(spans, ends, strict=True)
-    ]
+    shown = []
+    for place, span in enumerate(spans, 1):
+        end = spans[place].begin if place < len(spans) else span.end
+        shown.append(drawn.span(span.begin, end, f"stage {span.stage}", STAGES[span.stage]))
     marks = []
     for timed in log.progress:
         if timed.point.checkpoint or timed.point.stage is Stage.SAVE:

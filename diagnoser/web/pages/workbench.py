@@ -23,6 +23,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Core, Workbench
 from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.column_order import filled
 from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of, see_other
 from diagnoser.web.pages.log_view import text_parts
 from diagnoser.web.pages.rendering import Drawn, Pages
@@ -60,9 +61,9 @@ class Draft:
             "patterns": "\n".join(self.patterns),
             "anchors": "\n".join(self.anchors),
             "unless": "\n".join(self.unless),
-            **{name: getattr(self, name) for name in ("title", "mitigation", "case", "rule")},
+            **fields_of(self, ("title", "mitigation", "case", "rule")),
         }
-        return f"{PATH}?{urlencode({name: value for name, value in (values | changes).items() if value})}"
+        return f"{PATH}?{urlencode(filled(values | changes))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ async def _draw(
         except (BadInput, Overloaded) as error:
             untried = str(error)
     learned = await core.store.rules.find(draft.rule) if draft.rule else None
-    shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
+    shipped = _shipped(bench, draft)
     listed = await _listed(core, bench, q)
     return pages.draw(
         "workbench.html",
@@ -144,6 +145,11 @@ async def _draw(
         pieces=pieces,
         lines_counted=LINES_COUNTED,
     )
+
+
+def _shipped(bench: Workbench, draft: Draft) -> Rule | None:
+    """The site's own rule that the draft was loaded from; None for a learned one."""
+    return next((rule for rule in bench.rules if rule.id == draft.rule), None)
 
 
 def draft_of(given: Mapping[str, str]) -> Draft:
@@ -172,7 +178,7 @@ def pieces(hit: LineHit) -> Iterator[tuple[str, bool]]:
 
 async def _loaded(core: Core, bench: Workbench, draft: Draft) -> Draft:
     """Raises NotFound."""
-    shipped = next((rule for rule in bench.rules if rule.id == draft.rule), None)
+    shipped = _shipped(bench, draft)
     if shipped:
         return drafted(shipped, draft)
     learned = existing(await core.store.rules.find(draft.rule), f"there is no rule {draft.rule!r}")
@@ -231,8 +237,9 @@ _WANTED = {
 
 async def _listed(core: Core, bench: Workbench, q: str) -> list[ListedRule]:
     """Learned rules first, the newest before others, then the site's own; those that have each word of ``q``."""
-    learned = await core.store.rules.page(LearnedRuleQuery(), "", LEARNED)
-    rules = [(ListedRule(rule.id, "", rule.type, rule.state), rule.text) for rule in learned]
+    rules = []
+    for learned in await core.store.rules.page(LearnedRuleQuery(), "", LEARNED):
+        rules.append((ListedRule(learned.id, "", learned.type, learned.state), learned.text))
     for rule in sorted(bench.rules, key=lambda rule: (rule.type, rule.id)):
         said = " ".join((rule.title, *rule.anchors, *rule.patterns))
         rules.append((ListedRule(rule.id, rule.title, rule.type, "shipped"), said))
@@ -242,7 +249,8 @@ async def _listed(core: Core, bench: Workbench, q: str) -> list[ListedRule]:
 
 def _has(words: Sequence[str], listed: ListedRule, said: str) -> bool:
     text = f"{listed.id} {listed.type} {listed.standing} {said}".casefold()
-    return all(word in text or word in text.replace("_", " ") for word in words)
+    text = f"{text} {text.replace('_', ' ')}"
+    return all(word in text for word in words)
 
 
 def _parsed(learned: LearnedRule | None) -> Rule | None:

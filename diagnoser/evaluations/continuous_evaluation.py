@@ -25,7 +25,9 @@ def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[TrialRun], s
     chosen: list[Checkpoint] = []
     part = _part(last, follow)
     for saved in verified:
-        if saved.saved > last.saved and _part(saved, follow) != part:
+        if saved.saved <= last.saved:
+            continue
+        if _part(saved, follow) != part:
             part = _part(saved, follow)
             chosen.append(saved)
     return chosen
@@ -50,7 +52,9 @@ def _last_evaluated(job: str, runs: Iterable[TrialRun], suite: str) -> Follow | 
     earlier: list[Follow] = []
     for run in runs:
         follow = run.suite.follow
-        if run.suite.name == suite and follow is not None and follow.job == job:
+        if run.suite.name != suite or follow is None:
+            continue
+        if follow.job == job:
             earlier.append(follow)
     return max(earlier, key=lambda follow: follow.saved, default=None)
 

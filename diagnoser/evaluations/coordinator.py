@@ -506,7 +506,7 @@ class Coordinator:
     async def _expected(self, progress: RunProgress) -> RuntimeEstimates:
         """Estimate from the runs before this one: what is expected does not change within it."""
         if self._prior is None:
-            tasks = [task.name for task in progress.run.suite.tasks]
+            tasks = list(progress.run.suite.tasks_by_name)
             self._prior = estimate_runtimes(progress.run.suite, await self.ledger.runtimes(tasks, RUNTIMES))
         return self._prior
 
@@ -558,11 +558,12 @@ def _inferred(record: ShardRecord, result: CommandResult) -> ShardRecord:
 def _runtime(progress: RunProgress, record: ShardRecord, score: float | None = None) -> dict[str, Runtime]:
     """Measure a shard; nothing where its samples were there already."""
     suite, shard = progress.run.suite, record.shard
-    if not record.seconds:
+    load, seconds = record.timing
+    if not seconds:
         return {}
     name = f"{progress.run.id} {shard.checkpoint} {shard.task} {shard.first}"
-    load, size = record.load or 0.0, suite.part(suite.task(shard.task).model).size
-    return {name: Runtime(shard.task, size, suite.hardware, shard.samples, record.seconds, load, score)}
+    size = suite.part(suite.task(shard.task).model).size
+    return {name: Runtime(shard.task, size, suite.hardware, shard.samples, seconds, load, score)}
 
 
 def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str, int]]:
@@ -584,17 +585,17 @@ def _idle_nodes(progress: RunProgress, nodes: Sequence[Node]) -> set[str]:
 def _done(progress: RunProgress) -> Done:
     """Find what needs no place in a plan now: also trials whose task comes after one that is not done."""
     stored = tuple(record.shard for record in progress.inferred)
-    return Done(stored, frozenset(trial.key for trial in progress.trials) - _open_trials(progress))
+    return Done(stored, progress.keys - _open_trials(progress))
 
 
 def _open_trials(progress: RunProgress) -> set[TrialKey]:
     """Find the trials whose samples can be inferred, or are: those that their tasks come after are all there."""
-    before = {task.name: task.after for task in progress.run.suite.tasks}
+    tasks = progress.run.suite.tasks_by_name
     found = set[TrialKey]()
     for trial in progress.trials:
         if trial.state is not TrialState.INFERRING:
             continue
-        after = before[trial.task]
+        after = tasks[trial.task].after
         if not after or progress.is_whole((trial.checkpoint, after)):
             found.add(trial.key)
     return found

@@ -32,7 +32,8 @@ def lower_bound(trials: Sequence[Trial], slots: Sequence[Slot], estimates: Runti
     kinds = Counter((slot.free, slot.loaded) for slot in slots)
     inferred = _earliest_inference(trials, kinds, estimates)
     bounds = [0.0, *_inference_of_sets(trials, kinds, estimates)]
-    bounds += [end + trial.score for end, trial in zip(inferred, trials, strict=True)]
+    for end, trial in zip(inferred, trials, strict=True):
+        bounds.append(end + trial.score)
     if scorers and trials:
         bounds.append(min(inferred) + sum(trial.score for trial in trials) / scorers)
     return max(bounds)
@@ -40,12 +41,12 @@ def lower_bound(trials: Sequence[Trial], slots: Sequence[Slot], estimates: Runti
 
 def _earliest_inference(trials: Sequence[Trial], kinds: Kinds, estimates: RuntimeEstimates) -> list[float]:
     """Find when each trial could be inferred, if it had all slots."""
-    number = sum(kinds.values())
-    checkpoints = {trial.loads for trial in trials}
-    leads = {checkpoint: min(_leads(kinds, {checkpoint}, estimates)) for checkpoint in checkpoints}
+    number, leads = sum(kinds.values()), dict[str, float]()
     ends = []
     for trial in trials:
         end = trial.ready
+        if trial.loads not in leads:
+            leads[trial.loads] = min(_leads(kinds, {trial.loads}, estimates))
         if trial.waiting:
             share = math.ceil(trial.samples / number) if trial.task.splits else trial.samples
             end = max(end, leads[trial.loads] + share * trial.seconds)

@@ -45,7 +45,7 @@ def gpu_seconds(progress: RunProgress, now: float) -> float:
     seconds = 0.0
     for batch in progress.batches:
         if batch.kind is BatchKind.INFER:
-            seconds += (batch.ended or now) - batch.started
+            seconds += batch.end_by(now) - batch.started
     return progress.run.suite.gpus * seconds
 
 
@@ -55,14 +55,14 @@ def gpu_seconds_in_line(progress: RunProgress) -> float | None:
     """
     scoring, longest_load, inference, measured = _scoring_seconds(progress), 0.0, 0.0, 0
     for record in progress.inferred:
-        load, seconds = record.load or 0.0, record.seconds or 0.0
+        load, seconds = record.timing
         if seconds:
             measured += 1
             longest_load = max(longest_load, load)
             inference += seconds - load
     if not measured:
         return None
-    if scoring.keys() != {trial.key for trial in progress.trials}:
+    if scoring.keys() != progress.keys:
         return None
     return progress.run.suite.gpus * (longest_load * len(scoring) + inference + sum(scoring.values()))
 
@@ -87,7 +87,7 @@ def bars(progress: RunProgress, now: float) -> list[Bar]:
     several = len(progress.run.suite.checkpoints) > 1
     found: list[Bar] = []
     for batch in sorted(progress.batches, key=_row):
-        start, end = batch.started - progress.run.created, (batch.ended or now) - progress.run.created
+        start, end = batch.started - progress.run.created, batch.end_by(now) - progress.run.created
         if batch.kind is BatchKind.SCORE:
             label = trial_label(batch.checkpoint, batch.task, several)
             found.append(Bar(f"CPU {batch.slot}", BarKind.SCORING, label, start, end))
@@ -106,8 +106,7 @@ def _of_inference(
     """Draw the shards one behind the other. The rest of the batch is what runs, or what was lost."""
     row, at = f"{batch.node} {batch.slot}", start
     for record in shards:
-        load, seconds = record.load or 0.0, record.seconds or 0.0
-        shard = record.shard
+        (load, seconds), shard = record.timing, record.shard
         if load:
             yield Bar(row, BarKind.LOAD, "load", at, min(at + load, end))
         name = f"{trial_label(shard.checkpoint, shard.task, several)} {shard.first}-{shard.last - 1}"

@@ -53,7 +53,7 @@ def remaining_slots(suite: Suite, nodes: Sequence[Node], running: Sequence[Place
     Raises BadInput where no node has as many GPUs as a trial needs.
     """
     free, loaded = dict[tuple[str, int], float](), dict[str, set[str]]()
-    tasks = {task.name: task for task in suite.tasks}
+    tasks = suite.tasks_by_name
     for placement in running:
         slot = placement.node, placement.slot
         free[slot] = max(free.get(slot, now), placement.end)

@@ -58,7 +58,7 @@ def series(evaluated: Iterable[tuple[TrialRun, Sequence[TrialRecord]]]) -> list[
     """evaluated: runs with their trials, in any order."""
     by_metric: dict[tuple[str, str, str], dict[str, Score]] = {}
     for run, trials in sorted(evaluated, key=lambda pair: (pair[0].created, pair[0].id)):
-        tasks = {task.name: task for task in run.suite.tasks}
+        tasks = run.suite.tasks_by_name
         for trial in trials:
             if trial.state is not TrialState.SCORED:
                 continue
@@ -67,7 +67,10 @@ def series(evaluated: Iterable[tuple[TrialRun, Sequence[TrialRecord]]]) -> list[
             for metric in itertools.filterfalse(_IS_ERROR.search, trial.scores):
                 score = _score(run.id, trial, metric, tasks[trial.task])
                 by_metric.setdefault((run.suite.name, trial.task, metric), {})[trial.checkpoint] = score
-    return [ScoreSeries(*key, tuple(sorted(scores.values(), key=_place))) for key, scores in sorted(by_metric.items())]
+    drawn = []
+    for key, scores in sorted(by_metric.items()):
+        drawn.append(ScoreSeries(*key, tuple(sorted(scores.values(), key=_place))))
+    return drawn
 
 
 def drops(of: Sequence[ScoreSeries]) -> list[ScoreDrop]:
@@ -105,15 +108,18 @@ def _score(run: str, trial: TrialRecord, metric: str, task: Task) -> Score:
 
 def _place(score: Score) -> tuple[bool, int, str]:
     """Checkpoints without a number come last."""
-    return score.step is None, score.step or 0, score.checkpoint
+    if score.step is None:
+        return True, 0, score.checkpoint
+    return False, score.step, score.checkpoint
 
 
 def _reported(trial: TrialRecord, metric: str) -> float | None:
     """The standard error that stands beside the metric, under its name with an ending or with a word put in, such as
     ``acc_stderr,none`` for ``acc,none``."""
     for name, value in trial.scores.items():
-        is_error = _IS_ERROR.search(name) and _IS_ERROR.sub("", name) == metric
-        if is_error and 0 < value < math.inf:
+        if name == metric or _IS_ERROR.sub("", name) != metric:
+            continue
+        if 0 < value < math.inf:
             return value
     return None
 

@@ -5,6 +5,7 @@ what the request's query says, then the names of the presets. What is said outri
 out of labels that were made for something else is passed over when it is not.
 """
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -198,12 +199,13 @@ class FieldMapping:
             ours = [Candidate(canonical(prefix + field), origin="our own name") for prefix in OWN]
             self._stated[field] = (*ours, *stated.get(field, ()))
         self._derived = {field: tuple(derived.get(field, ())) for field in FIELDS}
-        senders = (name for names in SENDER_NAMES.values() for name in names)
-        self._names = _names(self._stated, self._derived).union(senders)
+        self._names = _names(self._stated, self._derived).union(*SENDER_NAMES.values())
         counts = {field: self._stated[field] + self._derived[field] for field in _LEAST}
-        of_pods = _names(*map(_without_source, (stated, _of(KUBERNETES), counts)))
+        of_kubernetes = _no_candidates()
+        _add(of_kubernetes, KUBERNETES, "")
+        of_pods = _names(*map(_without_source, (stated, of_kubernetes, counts)))
         self._pod_labels = self._names & of_pods
-        self._prefixes = frozenset(prefix for name in self._names for prefix in _prefixes(name))
+        self._prefixes = frozenset(itertools.chain.from_iterable(map(_prefixes, self._names)))
         self._known_places = lru_cache(STREAMS_KNOWN)(self._attribute)
         self._known_name = lru_cache(NAMES_KNOWN)(self._name)
         self._known_holder = lru_cache(NAMES_KNOWN)(self._holds)
@@ -421,18 +423,28 @@ def preset(*names: str) -> FieldMapping:
 
 
 def _derived(names: Iterable[str]) -> dict[Field, list[Candidate]]:
-    orders = [*(_of(PRESETS[name], f"preset {name}") for name in names), _of(PLAIN, "plain name")]
-    return {field: [candidate for order in orders for candidate in order[field]] for field in FIELDS}
+    derived = _no_candidates()
+    for name in names:
+        _add(derived, PRESETS[name], f"preset {name}")
+    _add(derived, PLAIN, "plain name")
+    return derived
 
 
-def _of(shipped: Candidates, origin: str = "") -> dict[Field, list[Candidate]]:
-    return {field: [_candidate(_CandidateFile.of(item), origin) for item in shipped.get(field, ())] for field in FIELDS}
+def _no_candidates() -> dict[Field, list[Candidate]]:
+    return {field: [] for field in FIELDS}
+
+
+def _add(order: dict[Field, list[Candidate]], shipped: Candidates, origin: str) -> None:
+    """Add the shipped candidates of each field behind those that are there."""
+    for field in FIELDS:
+        for item in shipped.get(field, ()):
+            order[field].append(_candidate(_CandidateFile.of(item), origin))
 
 
 def load(path: str, text: str) -> FieldMapping:
     """The mapping of an operator's file. Raises RuleFaults with all of its faults."""
     file, faults = read(path, text, _MappingFile)
-    stated: dict[Field, list[Candidate]] = {field: [] for field in FIELDS}
+    stated = _no_candidates()
     if file is not None:
         for index, name in enumerate(file.presets):
             if name not in PRESETS:

@@ -25,6 +25,7 @@ def covered_with(ranges: OffsetRanges, first: int, last: int) -> OffsetRanges:
     before = [pair for pair in ranges if pair[1] < first - 1]
     after = [pair for pair in ranges if pair[0] > last + 1]
     touched = ranges[len(before) : len(ranges) - len(after)]
-    low = min([first, *(pair[0] for pair in touched)])
-    high = max([last, *(pair[1] for pair in touched)])
+    low, high = first, last
+    for begin, end in touched:
+        low, high = min(low, begin), max(high, end)
     return (*before, (low, high), *after)

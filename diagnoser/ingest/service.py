@@ -215,9 +215,9 @@ class IngestService:
         newest = await self._store.newest_of_registered({target.job for target in later})
         ahead: dict[Target, str] = {}
         for job, attempt in later:
-            if job not in newest or attempt is None:
+            if job not in newest:
                 continue
-            if attempt > newest[job] + 1:
+            if attempt is not None and attempt > newest[job] + 1:
                 ahead[Target(job, attempt)] = f"the job {spoken_job_id(job)!r} has no launch {attempt} yet"
         return ahead
 
@@ -338,13 +338,18 @@ class IngestService:
         self, group: Sequence[_Pending]
     ) -> tuple[dict[Target, AttemptKey], dict[AttemptKey, AttemptKey]]:
         """The attempt of each target; and the parts of node logs that begin now, each with the part before it."""
-        targets = {target for pending in group for target in pending.batch.blocks}
+        targets = set[Target]()
+        for pending in group:
+            targets.update(pending.batch.blocks)
         unnumbered = {target.job for target in targets if target.attempt is None}
         latest = await self._store.current_attempts(unnumbered) if unnumbered else {}
         hour = node_logs.hour_of(max(pending.received for pending in group))
         over = _parts_before(hour, latest)
         latest |= dict.fromkeys(over, hour)
-        keys = {t: AttemptKey(t.job, latest[t.job] if t.attempt is None else t.attempt) for t in targets}
+        keys = {}
+        for target in targets:
+            number = latest[target.job] if target.attempt is None else target.attempt
+            keys[target] = AttemptKey(target.job, number)
         return keys, {AttemptKey(job, hour): AttemptKey(job, number) for job, number in over.items()}
 
     def _count(self, receipt: IngestReceipt, size: int) -> None:

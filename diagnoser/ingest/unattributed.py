@@ -65,10 +65,13 @@ class UnattributedStreams:
 
     def _shown_labels(self, labels: Labels) -> Labels:
         """All at once, as ``name=value``: names tell secrets too."""
-        names = [" ".join(name[:VALUE_LENGTH].split()) for name, _ in labels[:LABELS_SHOWN]]
-        values = [" ".join(value[:VALUE_LENGTH].split()) for _, value in labels[:LABELS_SHOWN]]
-        text = self._shown("\n".join(f"{name}={value}" for name, value in zip(names, values, strict=True)))
-        return tuple((name, line.removeprefix(f"{name}=")) for name, line in zip(names, text.split("\n"), strict=False))
+        names, lines = [], []
+        for label, value in labels[:LABELS_SHOWN]:
+            name = " ".join(label[:VALUE_LENGTH].split())
+            names.append(name)
+            lines.append(f"{name}={' '.join(value[:VALUE_LENGTH].split())}")
+        shown = self._shown("\n".join(lines)).split("\n")
+        return tuple((name, line.removeprefix(f"{name}=")) for name, line in zip(names, shown, strict=False))
 
     async def flush(self) -> None:
         """Hand on what waits. Raises Unavailable; then it still waits. Raises DiagnoserError for what is refused."""

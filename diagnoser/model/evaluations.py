@@ -98,6 +98,10 @@ class Suite:
         """Paths or names of all weights that the suite loads."""
         return (*self.checkpoints, *(model.checkpoint for model in self.models))
 
+    @property
+    def tasks_by_name(self) -> dict[str, Task]:
+        return {task.name: task for task in self.tasks}
+
     def task(self, name: str) -> Task:
         return next(task for task in self.tasks if task.name == name)
 
@@ -338,6 +342,11 @@ class ShardRecord:
     seconds: float | None = None
     load: float | None = None
 
+    @property
+    def timing(self) -> tuple[float, float]:
+        """(load, seconds): zeros where they were not measured, as its samples were there already."""
+        return self.load or 0.0, self.seconds or 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class BatchRecord:
@@ -363,6 +372,10 @@ class BatchRecord:
         """Of the trial that is scored."""
         return self.checkpoint, self.task
 
+    def end_by(self, now: float) -> float:
+        """When it ended; now, while it runs."""
+        return self.ended or now
+
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
@@ -374,6 +387,11 @@ class RunProgress:
     @property
     def running(self) -> list[BatchRecord]:
         return [batch for batch in self.batches if batch.state is BatchState.RUNNING]
+
+    @property
+    def keys(self) -> frozenset[TrialKey]:
+        """Of all its trials."""
+        return frozenset(trial.key for trial in self.trials)
 
     @property
     def waiting(self) -> list[TrialShard]:

@@ -4,6 +4,7 @@ A line that was shipped to the service passed through other hands than the kerne
 the read-only queries of its own table that the verdict's type asks for. Pure.
 """
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -29,12 +30,11 @@ def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[
 
 def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[dict[str, Any]]:
     """The queries to run, in the form in which the service asks for them too."""
-    queries = table.queries_for(_types(failure_type))
-    return [
-        {"node": node, "id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
-        for node in nodes
-        for query in queries
-    ]
+    requests = []
+    for node, query in itertools.product(nodes, table.queries_for(_types(failure_type))):
+        fields = {"id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
+        requests.append({"node": node, **fields})
+    return requests
 
 
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
@@ -65,7 +65,7 @@ def judge(
     """
     notes, types = list[str](), _types(failure_type)
     for node in nodes:
-        given = [answer for answer in answers if answer["node"] == node]
+        given = node_query.answers_of(node, answers)
         results = node_query.judged(table, given, types, since)
         proving = next((result for result in results if result.state is QueryState.PROVES), None)
         if proving:

@@ -115,6 +115,11 @@ def parse_answers(
     return [given.get(question.id, _no_answer(node, question.id, why)) for question in asked]
 
 
+def answers_of(node: str, answers: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those that this node gave."""
+    return [answer for answer in answers if answer["node"] == node]
+
+
 def program(asked: Sequence[NodeQuestion]) -> tuple[str, ...]:
     """Build what to start on the node. Isolated: nothing of the working folder or the environment is imported."""
     source = Path(__file__).with_name("node_query_runner.py").read_text("utf-8")

@@ -5,7 +5,6 @@ A place is a word and a name, ``switch:leaf-07``. What stands under one switch, 
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain
 
 from diagnoser.dialects import node_lists
 from diagnoser.model.errors import BadInput
@@ -47,18 +46,21 @@ def from_file(text: str) -> Places:
 
 def from_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
     """The places that the labels of a Kubernetes node name."""
-    named = ((word, labels.get(label, "")) for label, word in LABELS.items())
-    found = [f"{word}:{name}" for word, name in named if _NAME.fullmatch(name)]
-    return tuple(dict.fromkeys(found))[:PLACES_OF_NODE]
+    found: dict[str, None] = {}
+    for label, word in LABELS.items():
+        name = labels.get(label, "")
+        if _NAME.fullmatch(name):
+            found[f"{word}:{name}"] = None
+    return tuple(found)[:PLACES_OF_NODE]
 
 
 def merged(*given: Places) -> Places:
     """Each node with the places of all, the first ones first."""
-    nodes = dict.fromkeys(chain.from_iterable(given))
-    return {
-        node: tuple(dict.fromkeys(chain.from_iterable(places.get(node, ()) for places in given)))[:PLACES_OF_NODE]
-        for node in nodes
-    }
+    named: dict[str, dict[str, None]] = {}
+    for places in given:
+        for node, of_node in places.items():
+            named.setdefault(node, {}).update(dict.fromkeys(of_node))
+    return {node: tuple(of_node)[:PLACES_OF_NODE] for node, of_node in named.items()}
 
 
 def _topology_lines(text: str) -> Iterator[tuple[str, str]]:

@@ -13,6 +13,7 @@ from typing import Any, Generic
 
 import structlog
 
+from diagnoser.agent import node_query
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.cluster import Cluster, NodeQuestion, S
 from diagnoser.agent.evidence import EvidenceCollector
@@ -74,8 +75,9 @@ class RepairEvidence(Generic[S]):
 
     async def _keep(self, spec: PlanSpec, node: str, answers: Sequence[Mapping[str, Any]]) -> str:
         """Send what one node said. Raises DiagnoserError, also for a service that is too old to take it."""
-        of_node = [answer for answer in answers if answer["node"] == node]
-        parts = [{name: answer[name] for name in ("id", "exit_code", "output")} for answer in of_node]
+        parts = []
+        for answer in node_query.answers_of(node, answers):
+            parts.append({name: answer[name] for name in ("id", "exit_code", "output")})
         missing = [part["id"] for part in parts if part["exit_code"] is None]
         if len(missing) == len(parts):
             return f"no evidence of {node} was kept: {parts[0]['output'][:200]}"

@@ -109,12 +109,16 @@ def _joined(
     """The launch with the runs that belong to it: all that were there before its first failure."""
     assert view.workload is not None, "the caller has looked"
     members = _members(runs, known)
-    keys = {*known.members, *(run.key for run in members)}
+    keys, started, named = set(known.members), list[ContainerRun](), set[str]()
+    for run in members:
+        keys.add(run.key)
+        if run.started:
+            started.append(run)
+            named.add(run.node)
     after = replace(known, members=tuple(sorted(keys)))
-    started = [run for run in members if run.started]
     if not started:
         return after
-    nodes = tuple(sorted({run.node for run in started} - {""}))
+    nodes = tuple(sorted(named - {""}))
     after = replace(after, nodes=nodes or known.nodes, started=True)
     if known.started and set(nodes) <= set(known.nodes):
         return after
@@ -138,9 +142,9 @@ def _start(
         body["submitted"] = submitted
     if work.time_limit:
         body["time_limit"] = work.time_limit
-    waits = [pod.wait_reason for pod in view.pods if pod.wait_reason]
-    if waits:
-        body["reason"] = waits[-1]
+    for pod in view.pods:
+        if pod.wait_reason:
+            body["reason"] = pod.wait_reason
     return LifecycleEvent(known.attempt, body)
 
 
@@ -151,11 +155,9 @@ def _members(runs: Collection[ContainerRun], known: JobCheckpoint) -> list[Conta
     an unknown launch failed within the second of its creation.
     """
     failure = first_failure(runs)
-    until, failed_at = math.inf, _failed_at(failure)
-    if failure and failed_at:
-        until = failed_at
-        if not known.started and failure.created >= failed_at:
-            until += 0.5
+    until = _failed_at(failure) or math.inf
+    if not known.started and failure and failure.created >= until:
+        until += 0.5
     return [run for run in runs if run.key in known.members or run.created < until]
 
 

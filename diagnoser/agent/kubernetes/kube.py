@@ -88,9 +88,9 @@ class Kube:
         answer = await self.ask("GET", path, query=query)
         return None if answer.code == 404 else _body(path, answer)
 
-    async def pages(self, path: str, query: Mapping[str, str] | None = None) -> AsyncIterator[dict[str, Any]]:
+    async def pages(self, path: str, query: Mapping[str, str]) -> AsyncIterator[dict[str, Any]]:
         """A list in pieces, so that a large one never lies in memory at once. Raises Gone when it must begin anew."""
-        page_query = {**(query or {}), "limit": str(PAGE)}
+        page_query = {**query, "limit": str(PAGE)}
         while True:
             answer = await self.ask("GET", path, query=page_query)
             if answer.code == 410:

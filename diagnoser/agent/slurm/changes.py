@@ -1,6 +1,6 @@
 """Finds what is new about a job since the last look. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from diagnoser.agent.changes import STOPPED, Body, Changes, JobRegistration, LifecycleEvent, registration
@@ -92,7 +92,12 @@ def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> Lifecy
     body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "REQUEUED"}
     if down:
         body |= {"kind": "exit", "code": STOPPED, "reason": "NODE_FAIL", "node": down[0].name}
-    return LifecycleEvent(known.attempt, body, ends=True, lines=tuple(node.record for node in down))
+    return _told_end(known.attempt, body, down)
+
+
+def _told_end(attempt: int, body: Body, down: Iterable[NodeRecord]) -> LifecycleEvent:
+    """The end of a launch, with what the scheduler says of its nodes that are down."""
+    return LifecycleEvent(attempt, body, ends=True, lines=tuple(node.record for node in down))
 
 
 def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
@@ -103,7 +108,7 @@ def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
     down = _down(job.nodes, nodes)
     if down and job.state == "NODE_FAIL":
         body["node"] = down[0].name
-    return LifecycleEvent(job.attempt, body, ends=True, lines=tuple(node.record for node in down))
+    return _told_end(job.attempt, body, down)
 
 
 def _ending(job: JobRecord) -> dict[str, int]:
@@ -118,8 +123,12 @@ def _ending(job: JobRecord) -> dict[str, int]:
 
 
 def _down(names: tuple[str, ...], nodes: Mapping[str, NodeRecord]) -> list[NodeRecord]:
-    known = [nodes[name] for name in names if name in nodes]
-    return [node for node in known if not node.up]
+    down = []
+    for name in names:
+        node = nodes.get(name)
+        if node and not node.up:
+            down.append(node)
+    return down
 
 
 def _time(seconds: float) -> dict[str, float]:

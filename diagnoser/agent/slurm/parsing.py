@@ -4,7 +4,7 @@ Jobs are read from ``squeue --json``, because the text forms let a job's name or
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -164,16 +164,18 @@ LOAN = "diagnoser_back_"
 
 def parse_nodes(text: str) -> dict[str, NodeRecord]:
     """Nodes by name, of ``scontrol -o show node``: one node a line."""
-    nodes = [_node(line) for line in text.splitlines() if line.startswith("NodeName=")]
-    return {node.name: node for node in nodes}
+    return _by_name(_node(line) for line in text.splitlines() if line.startswith("NodeName="))
 
 
 def parse_rest_nodes(text: str) -> dict[str, NodeRecord]:
     """The same, of slurmrestd's JSON. Raises BadInput."""
     try:
-        nodes = [_rest_node(row) for row in orjson.loads(text)["nodes"]]
+        return _by_name(map(_rest_node, orjson.loads(text)["nodes"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"slurmrestd's JSON cannot be read: {type(error).__name__}: {error}") from None
+
+
+def _by_name(nodes: Iterable[NodeRecord]) -> dict[str, NodeRecord]:
     return {node.name: node for node in nodes}
 
 

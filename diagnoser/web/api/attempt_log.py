@@ -16,7 +16,7 @@ from diagnoser.model import AttemptKey, Provenance
 from diagnoser.model.errors import BadInput
 from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, KnownRank, Search, TextIfAny
-from diagnoser.web.api.sse import RETRY_MILLISECONDS, pause
+from diagnoser.web.api.sse import RETRY_MILLISECONDS, may_go_on, pause
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import READ_ERRORS
@@ -179,7 +179,7 @@ async def live(
     `after`."""
     told = await logs.indexes.revision(key)
     yield ServerSentEvent(comment="listening", retry=RETRY_MILLISECONDS)
-    while not core.stopping.is_set() and await people.authenticator.is_valid(caller):
+    while await may_go_on(core, people, caller):
         revision = await logs.indexes.revision(key)
         if revision != told:
             told = revision
@@ -197,14 +197,25 @@ def ranks_of(text: str) -> frozenset[int]:
     """``0-2,7`` -> 0, 1, 2, 7; ``none`` stands for rows of no rank. Raises BadInput."""
     ranks: set[int] = set()
     for part in filter(None, (part.strip() for part in text.split(","))):
-        low, dash, high = part.partition("-")
         if part == NO_RANK:
             ranks.add(NOBODY)
-        elif low.isdecimal() and (high.isdecimal() or not dash) and int(low) <= int(high or low) < RANKS_LIMIT:
-            ranks.update(range(int(low), int(high or low) + 1))
+        elif named := _range(part):
+            ranks.update(named)
         else:
             raise BadInput(f"ranks: {part!r} is no rank or range; write them as 0-3,7")
     return frozenset(ranks)
+
+
+def _range(text: str) -> range:
+    """``7`` -> 7 alone, ``0-2`` -> 0, 1, 2; empty for what names no ranks."""
+    low, dash, high = text.partition("-")
+    if not dash:
+        high = low
+    if not (low.isdecimal() and high.isdecimal()):
+        return range(0)
+    if int(high) >= RANKS_LIMIT:
+        return range(0)
+    return range(int(low), int(high) + 1)
 
 
 def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:

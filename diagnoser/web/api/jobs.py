@@ -59,6 +59,14 @@ Rank = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,9}$")]
 """As the name of a field in JSON."""
 
 
+_ONLY_WITH: dict[EventKind, tuple[str, ...]] = {
+    EventKind.EXIT: ("code", "signal"),
+    EventKind.CHECKPOINT: ("phase", "blocked_ms", "bytes", "finite", "just_in_time", "why"),
+    EventKind.STARTED: ("submitted", "time_limit"),
+}
+"""Fields of an event that only one kind has."""
+
+
 class NewJob(StrictSchema):
     """A job as its launcher knows it. Fields that are left out keep their stored value."""
 
@@ -119,25 +127,17 @@ class NewEvent(StrictSchema):
     )
 
     @model_validator(mode="after")
-    def _ends_belong_to_exit(self) -> "NewEvent":
-        if self.kind is not EventKind.EXIT and (self.code is not None or self.signal is not None):
-            raise ValueError("code and signal go with kind 'exit' only")
+    def _fields_go_with_kind(self) -> "NewEvent":
+        for kind, (*names, last) in _ONLY_WITH.items():
+            given = self.model_dump(include={*names, last}, exclude_none=True)
+            if given and self.kind is not kind:
+                raise ValueError(f"{', '.join(names)} and {last} go with kind '{kind}' only")
         return self
 
     @model_validator(mode="after")
-    def _phases_belong_to_checkpoints(self) -> "NewEvent":
-        told = (self.phase, self.blocked_ms, self.bytes, self.finite, self.just_in_time, self.why)
-        if self.kind is not EventKind.CHECKPOINT and any(value is not None for value in told):
-            raise ValueError("phase, blocked_ms, bytes, finite, just_in_time and why go with kind 'checkpoint' only")
+    def _phases_name_their_checkpoint(self) -> "NewEvent":
         if self.phase is not None and (self.step is None or not self.path):
             raise ValueError("a phase needs the step and the path of its checkpoint")
-        return self
-
-    @model_validator(mode="after")
-    def _queue_belongs_to_starts(self) -> "NewEvent":
-        is_told = self.submitted is not None or self.time_limit is not None
-        if is_told and self.kind is not EventKind.STARTED:
-            raise ValueError("submitted and time_limit go with kind 'started' only")
         return self
 
     def event(self, now: float, provenance: Provenance) -> Event:

@@ -321,7 +321,9 @@ async def find(core: Core, id: str) -> Plan:
 
 
 def _nodes_of(job: Job | None) -> tuple[str, ...]:
-    return (job.nodes or tuple(job.rank_nodes.values())) if job else ()
+    if job is None:
+        return ()
+    return job.nodes or tuple(job.rank_nodes.values())
 
 
 async def _since(plan: Plan, core: Core) -> float:
@@ -330,7 +332,7 @@ async def _since(plan: Plan, core: Core) -> float:
     attempt = await core.store.jobs.attempt(AttemptKey(plan.job, plan.attempt))
     if attempt is None:
         return plan.created - LOOKBACK_SECONDS
-    seen = attempt.fatal or attempt.ended or attempt.last_line or plan.created
+    seen = attempt.fatal or attempt.last_seen or plan.created
     started = min([attempt.opened, *(event.time for event in attempt.events)])
     return max(started, seen - LOOKBACK_SECONDS)
 
@@ -342,8 +344,9 @@ def _round(plan: Plan, plans: Plans) -> CheckRound:
         raise NotFound(f"plan {plan.id} has no node check")
     if plan.state is PlanState.WAITING:
         raise Conflict(f"plan {plan.id} waits for a person: {plan.history[-1].why}; stop and change nothing")
-    outcome = check.verdict
-    verdict = outcome and replace(outcome, faulty=plan.nodes)
+    verdict = check.verdict
+    if verdict is not None:
+        verdict = replace(verdict, faulty=plan.nodes)
     queries = _queries(check, plans)
     return CheckRound(
         round=check.round, queries=queries, pairs=node_check.todo(check), timeout_seconds=limit, verdict=verdict

@@ -327,7 +327,7 @@ class VerdictShape(Answer):
     @classmethod
     def from_attempt(cls, attempt: AttemptSummary, base_url: str) -> Self | None:
         """None where the attempt has no diagnosis yet."""
-        if attempt.outcome is None or attempt.category is None or attempt.type is None:
+        if not attempt.diagnosis:
             return None
         return cls.filled_from(attempt, id=attempt.diagnosis, url=f"{base_url}/diagnoses/{attempt.diagnosis}")
 

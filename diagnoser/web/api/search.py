@@ -150,24 +150,22 @@ def _of_record(record: DiagnosisRecord, words: Sequence[str], base: str) -> Sear
 def excerpt(line: str, words: Sequence[str]) -> str:
     """The part of a line that begins shortly before the first of the words."""
     folded = line.casefold()
-    places = [place for word in words if (place := folded.find(word)) >= 0]
-    start = max(0, min(places, default=0) - _LEAD)
-    start = 0 if len(line) <= _EXCERPT else start
+    start = 0
+    if len(line) > _EXCERPT:
+        places = [folded.find(word) for word in words if word in folded]
+        start = max(0, min(places, default=0) - _LEAD)
     return ("\u2026" if start else "") + line[start : start + _EXCERPT]
 
 
 def _of_rules(learned: Iterable[LearnedRule], shipped: Iterable[Rule], base: str, *, sees_all: bool) -> list[SearchHit]:
     """A shipped rule leads to the workbench, which is for those who see all; for others to what it decided."""
-    own = [
-        SearchHit(title=rule.id, detail=f"learned, {rule.state}; {name(rule.type)}", url=f"{base}/rules#{rule.id}")
-        for rule in learned
-    ]
-
-    def page(rule: Rule) -> str:
+    hits = []
+    for own in learned:
+        detail = f"learned, {own.state}; {name(own.type)}"
+        hits.append(SearchHit(title=own.id, detail=detail, url=f"{base}/rules#{own.id}"))
+    for rule in shipped:
+        url = f"{base}/diagnoses?{urlencode({'decided_by': f'rule:{rule.id}'})}"
         if sees_all:
-            return f"{base}/rules/workbench?{urlencode({'rule': rule.id})}"
-        return f"{base}/diagnoses?{urlencode({'decided_by': f'rule:{rule.id}'})}"
-
-    return own + [
-        SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=page(rule)) for rule in shipped
-    ]
+            url = f"{base}/rules/workbench?{urlencode({'rule': rule.id})}"
+        hits.append(SearchHit(title=rule.id, detail=f"{rule.title}; {name(rule.type)}", url=url))
+    return hits

@@ -54,12 +54,17 @@ async def live(
     for news in missed:
         yield _event(news, base_url)
     sent = {news.id for news in missed}
-    while not core.stopping.is_set() and await people.authenticator.is_valid(caller):
+    while await may_go_on(core, people, caller):
         position, fresh = await feed.since(position)
         for news in fresh:
             if news.id not in sent:
                 yield _event(news, base_url)
         await pause(core.stopping)
+
+
+async def may_go_on(core: Core, people: People, caller: Caller) -> bool:
+    """Tell whether an event stream goes on: the service does, and the caller's token is still valid."""
+    return not core.stopping.is_set() and await people.authenticator.is_valid(caller)
 
 
 async def pause(stopping: asyncio.Event) -> None:

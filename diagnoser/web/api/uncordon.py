@@ -113,14 +113,13 @@ async def request_uncordon(
         check_whole_service(caller)
     cluster, now = cluster_for(caller, cluster), core.clock()
     events = await core.store.nodes.history(cluster, node, HISTORY)
-    last = events[0] if events else None
-    if last is None or not_ours(node, last):
-        raise Conflict(not_ours(node, last))
+    if objection := not_ours(node, next(iter(events), None)):
+        raise Conflict(objection)
     said = comment.replace("\0", "").strip()
     failed_repair = await unhelpful_repair(core.store, events)
     if failed_repair and not (by_person and said):
         raise Conflict(f"{failed_repair}: a person gives {node} back on its page, and says what was repaired")
-    request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said, taken_out=last.time)
+    request = UncordonRequest(core.make_id(now), cluster, node, caller.name, now, said, taken_out=events[0].time)
     if not await core.store.node_facts.request_uncordon(request, now - OPEN_SECONDS):
         raise Conflict(f"somebody has asked already for {node} to be given back")
     return request

@@ -110,8 +110,8 @@ def checked_query(listed: ListName, query: str) -> str:
     except ValueError:
         raise BadInput("query: it cannot be read") from None
     chosen = {name: value for name, value in sorted(given.items()) if value and name not in _PLACES}
-    filters = {name: value for name, value in chosen.items() if name != "within"}
-    within = chosen.get("within")
+    filters = dict(chosen)
+    within = filters.pop("within", "")
     if within and (within not in WITHIN or listed is not ListName.DIAGNOSES):
         raise BadInput(f"query: within must be one of {', '.join(WITHIN)}, of diagnoses only")
     try:

@@ -42,11 +42,11 @@ class JobAccess:
 
     async def names(self, caller: Credential, jobs: Collection[str]) -> dict[str, str]:
         """Job, as the caller says it -> what the store calls it."""
+        names = {job: job for job in jobs}
         if not caller.tenant:
-            return {job: job for job in jobs}
+            return names
         spoken = {job: spoken_job_id(job) for job in jobs if not job.startswith(NODE_LOG)}
         owners = await self._known_owners(set(spoken.values()))
-        names = {job: job for job in jobs}
         for job, said in spoken.items():
             names[job] = said
             if owners[said].tenant != caller.tenant:

@@ -31,10 +31,15 @@ class ReadCompression:
         self._compressed = GZipMiddleware(app, minimum_size=LEAST_BYTES, compresslevel=LEVEL)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_read = scope["type"] == "http" and scope["method"] == "GET"
-        is_foreign = is_read and Headers(scope=scope).get("sec-fetch-site") in ("cross-site", "same-site")
-        app = self._compressed if is_read and not is_foreign else self._app
+        app = self._compressed if _is_own_read(scope) else self._app
         await app(scope, receive, send)
+
+
+def _is_own_read(scope: Scope) -> bool:
+    """Tell whether nothing is changed, and no page of another site asks."""
+    if scope["type"] != "http" or scope["method"] != "GET":
+        return False
+    return Headers(scope=scope).get("sec-fetch-site") not in ("cross-site", "same-site")
 
 
 class CompressedFiles(StaticFiles):
@@ -54,7 +59,10 @@ class CompressedFiles(StaticFiles):
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
         body = self._compressed.get(str(Path(full_path)))
-        if isinstance(response, FileResponse) and body and "gzip" in Headers(scope=scope).get("accept-encoding", ""):
+        accepted = Headers(scope=scope).get("accept-encoding", "")
+        if not isinstance(response, FileResponse):
+            body = None  # the browser has it already
+        if body and "gzip" in accepted:
             headers = dict(response.headers) | {"content-encoding": "gzip", "content-length": str(len(body))}
             response = Response(body, status_code, headers=headers)
         response.headers["Cache-Control"] = "no-cache"

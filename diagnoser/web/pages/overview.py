@@ -103,8 +103,12 @@ class Situation:
     @property
     def ingest(self) -> PartHealth:
         """Whether lines are taken in: the first of its parts that fails, else that all work."""
-        parts = [part for name, part in self.health.parts.items() if name != "model"]
-        return next((part for part in parts if not part.ready), PartHealth(ready=True, detail="taking lines"))
+        for name, part in self.health.parts.items():
+            if name == "model":
+                continue
+            if not part.ready:
+                return part
+        return PartHealth(ready=True, detail="taking lines")
 
     @property
     def model(self) -> PartHealth | None:
@@ -159,7 +163,11 @@ async def incident_page(
     newest = shown[0] if shown and not after else None
     runs = await core.store.diagnoses.runs_of_incidents([id], now - DAY, RUNS)
     (rank,) = by_cost([incident], runs, now)
-    of_failures = list({record.plan.id: record.plan for record in shown if record.plan}.values())
+    plans_by_id: dict[str, Plan] = {}
+    for record in shown:
+        if record.plan:
+            plans_by_id[record.plan.id] = record.plan
+    of_failures = list(plans_by_id.values())
     return pages.draw(
         "incident.html",
         incident=incident,
@@ -257,9 +265,11 @@ async def _incidents_by_cost(core: Core, query: NowQuery) -> IncidentList:
     costly = await store.incidents.costly(query.where(now), CANDIDATES)
     runs = await store.diagnoses.runs_of_incidents([incident.id for incident in costly], now - DAY, RUNS)
     ranked = by_cost(costly, runs, now)
-    one_offs = [row for row in ranked if is_one_off(row.incident)]
+    one_offs, others = list[RankedIncident](), list[RankedIncident]()
+    for row in ranked:
+        (one_offs if is_one_off(row.incident) else others).append(row)
     if len(one_offs) > 1:
-        ranked = [row for row in ranked if not is_one_off(row.incident)]
+        ranked = others
     begin = _place(query.cursor)
     end = begin + query.limit
     after = str(end) if end < len(ranked) else None

@@ -5,7 +5,6 @@ A guardrail only ever makes a plan more careful. Each one that changes a plan le
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 
 from diagnoser.model import (
     AttemptKey,
@@ -227,7 +226,9 @@ def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
     if not about:
         return None
     recent, places = _recent_of_others(case), case.history.places
-    failing = set(chain.from_iterable(_proven_nodes(old) for old in recent))
+    failing = set[str]()
+    for old in recent:
+        failing.update(proof.node for proof in old.proofs)
     place = shared_place(about[0], failing, places)
     if not place:
         return None
@@ -244,10 +245,6 @@ def _recent_of_others(case: _Case) -> list[Plan]:
     """The plans of other attempts within the time in which failures of one place are one."""
     since = case.now - PLACE_SECONDS
     return [old for old in case.history.past if old.created > since and old not in case.same_attempt]
-
-
-def _proven_nodes(plan: Plan) -> list[str]:
-    return [proof.node for proof in plan.proofs]
 
 
 def _seen_failing(place: str, failing: Collection[str], places: Mapping[str, Sequence[str]]) -> str:

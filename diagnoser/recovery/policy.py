@@ -159,7 +159,7 @@ class Policy:
     hash: str
 
     def advise(self, case: PolicyCase) -> Advice:
-        row = self._row(case)
+        row = next(row for row in self.table.rows if not _why_not(row.when, case))
         if row.action == "hinted":
             return Advice(case.hint or Action.NONE, row.id)
         return Advice(row.action, row.id)
@@ -231,9 +231,6 @@ class Policy:
     def acts(self) -> bool:
         """Whether any row lets a plan act without a person."""
         return any(self.mode(row.id) is Mode.ACT for row in self.table.rows)
-
-    def _row(self, case: PolicyCase) -> PolicyRow:
-        return next(row for row in self.table.rows if not _why_not(row.when, case))
 
     def mode(self, row_id: str) -> Mode:
         return _or_default(self._row_by_id(row_id).mode, self.table.defaults.mode)

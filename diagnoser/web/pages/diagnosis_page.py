@@ -373,7 +373,7 @@ def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
     """Also where no line of it is cited, it was read where a proof or a note comes from it."""
     if verdict.proofs or any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes):
         return False
-    provenances = {line.provenance for line in (*verdict.evidence, *verdict.symptoms)}
+    provenances = {line.provenance for line in verdict.evidence} | {line.provenance for line in verdict.symptoms}
     if verdict.root_cause is not None:
         provenances.add(verdict.root_cause.provenance)
     return Provenance.NODE not in provenances

@@ -79,23 +79,25 @@ def _sentence(diagnosis: Diagnosis) -> str:
 
 
 def _nodes(diagnosis: Diagnosis) -> list[str]:
-    suspects = [suspect.node for suspect in diagnosis.nodes[:3]]
+    if diagnosis.nodes:
+        return [suspect.node for suspect in diagnosis.nodes[:3]]
     root = diagnosis.root_cause
-    if not suspects and root and root.node:
+    if root and root.node:
         return [root.node]
-    return suspects
+    return []
 
 
 def _facts(diagnosis: Diagnosis, nodes: Sequence[str]) -> Iterator[tuple[str, str]]:
     root = diagnosis.root_cause
+    rank, gpu = (root.rank, root.gpu) if root else (None, None)
     yield "Cause", answer(diagnosis)
     yield "Confidence", f"{diagnosis.confidence:.0%}"
-    if root and root.rank is not None:
-        yield "Rank", str(root.rank)
+    if rank is not None:
+        yield "Rank", str(rank)
     if nodes:
         yield "Node", ", ".join(_cut(node, NAME_LENGTH) for node in nodes)
-    if root and root.gpu:
-        yield "GPU", _cut(root.gpu, NAME_LENGTH)
+    if gpu:
+        yield "GPU", _cut(gpu, NAME_LENGTH)
     who, which = decider(without_secrets(diagnosis.decided_by))
     yield "Decided by", _cut(f"{who} {reason(which)}".strip(), NAME_LENGTH)
 

@@ -113,9 +113,13 @@ class AlertRouting:
 
     def is_operators(self, receiver: str) -> bool:
         """Whether those who read it are alerted to failures of anybody: others are of one owner, team or cluster."""
+        names = {receiver}
+        if receiver in self.receivers:
+            names.add(EVERYONE)
         for row in self.table.rows:
-            is_named = receiver in row.to or (EVERYONE in row.to and receiver in self.receivers)
-            if is_named and not row.when.labels and not row.when.clusters:
+            if row.when.labels or row.when.clusters:
+                continue
+            if not names.isdisjoint(row.to):
                 return True
         return False
 
@@ -221,6 +225,8 @@ def _why_not(when: AlertCondition, alert: Alert) -> str:
     for name, values in when.labels.items():
         tests.append((f"label {name}", values, alert.labels.get(name, "")))
     for name, wanted, value in tests:
-        if wanted and value not in wanted:
+        if not wanted:
+            continue
+        if value not in wanted:
             return f"{name} is {value or 'not known'}, not {' or '.join(wanted)}"
     return ""

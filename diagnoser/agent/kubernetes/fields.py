@@ -19,6 +19,11 @@ def text(item: Mapping[str, Any], name: str) -> str:
     return str(item.get(name) or "")
 
 
+def first_text(item: Mapping[str, Any], *names: str) -> str:
+    """Read the first of these fields that has a text."""
+    return next(filter(None, (text(item, name) for name in names)), "")
+
+
 def number(item: Mapping[str, Any], name: str) -> int:
     return int(item.get(name) or 0)
 

@@ -133,8 +133,8 @@ def _is_bad(event: Object) -> bool:
 
 def _time_of(event: Object) -> float:
     """Seconds since the epoch; 0.0 for an event that says no time."""
-    time = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
-    return parsing.seconds(time)
+    created = fields.text(event["metadata"], "creationTimestamp")
+    return parsing.seconds(fields.first_text(event, "lastTimestamp", "eventTime") or created)
 
 
 def _bound(entries: dict[str, Any]) -> None:

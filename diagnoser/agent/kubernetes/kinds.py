@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnoser.agent.kubernetes import names
-from diagnoser.agent.kubernetes.fields import conditions, entries, section, text
+from diagnoser.agent.kubernetes.fields import conditions, entries, first_text, section, text
 from diagnoser.model.errors import BadInput
 
 Object = dict[str, Any]
@@ -100,4 +100,4 @@ def _ray_ending(status: Mapping[str, Any]) -> tuple[str, str]:
         return "done", word
     if status.get("jobDeploymentStatus") != "Failed" and word not in ("FAILED", "STOPPED"):
         return "", ""
-    return "failed", text(status, "reason") or text(status, "message") or word
+    return "failed", first_text(status, "reason", "message", "jobStatus")

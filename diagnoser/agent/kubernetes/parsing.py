@@ -202,7 +202,7 @@ def workload(kind: WorkloadKind, manifest: Mapping[str, Any]) -> Workload:
         uid=meta["uid"],
         attempt=fields.count(marks.get(names.ATTEMPT, "0"), MOST_LAUNCHES),
         end=ending(kind, manifest),
-        ended=seconds(status.get("completionTime")) or seconds(status.get("endTime")) or _last_change(status),
+        ended=seconds(fields.first_text(status, "completionTime", "endTime")) or _last_change(status),
         labels=_labels(meta),
         chosen=_chosen(kind, manifest, marks),
         cluster=fields.text(status, "rayClusterName"),

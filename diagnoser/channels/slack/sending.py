@@ -138,7 +138,7 @@ def _failed(error: "SlackApiError") -> DeliveryError:
     status, code = error.response.status_code, str(error.response.get("error") or "no reason")
     wait = error.response.headers.get("Retry-After", "")
     seconds = float(wait) if wait.isdecimal() else None
-    permanent = status < 500 and status != 429 and code not in _TEMPORARY
+    permanent = code not in _TEMPORARY and status not in (429, *range(500, 600))
     return DeliveryError(f"Slack says {code[:100]}", permanent=permanent, retry_after=seconds)
 
 
@@ -147,12 +147,14 @@ def _note_alert(first: dict[str, Any], alert: Alert) -> None:
     if alert.diagnosis:
         first["diagnosis"] = alert.diagnosis
     failed, recovered = first.setdefault("failed", []), first.setdefault("recovered", [])
-    if alert.kind is AlertKind.RECOVERED and alert.job in failed and alert.job not in recovered:
-        recovered.append(alert.job)
-    elif alert.kind is AlertKind.FAILURE and alert.job not in failed and len(failed) < JOBS_NOTED:
-        failed.append(alert.job)
-    elif alert.kind is AlertKind.FAILURE and alert.job in recovered:
-        recovered.remove(alert.job)  # it failed again
+    if alert.kind is AlertKind.RECOVERED:
+        if alert.job in failed and alert.job not in recovered:
+            recovered.append(alert.job)
+    elif alert.kind is AlertKind.FAILURE:
+        if alert.job in recovered:
+            recovered.remove(alert.job)  # it failed again
+        elif alert.job not in failed and len(failed) < JOBS_NOTED:
+            failed.append(alert.job)
 
 
 def _status(alert: Alert, first: dict[str, Any]) -> str:

@@ -109,7 +109,9 @@ class BulkBatch(Batch):
         self.targets.append(None)
 
     def rename(self, names: Mapping[str, str]) -> None:
-        self.targets = [target and Target(names.get(target.job, target.job), target.attempt) for target in self.targets]
+        for index, target in enumerate(self.targets):
+            if target is not None:
+                self.targets[index] = Target(names.get(target.job, target.job), target.attempt)
         Batch.rename(self, names)
 
     def drop(self, reasons: Mapping[Target, str]) -> bool:

@@ -183,7 +183,9 @@ def _conditions(row: AlertRow) -> list[tuple[str, list[str]]]:
 
 def _places(table: AlertTable) -> list[str]:
     """Receivers that the table names with a place, each of which can be tested."""
-    named = {name for row in table.rows for name in row.to if ":" in name}
+    named = set[str]()
+    for row in table.rows:
+        named.update(name for name in row.to if ":" in name)
     return sorted(named)
 
 

@@ -115,7 +115,7 @@ class _Batch:
         draft = output.with_name(f"{output.name}.draft-{self.order['batch']}")
         waited = self._wait_for_server()
         code, load = self._ran(place, command, draft)
-        if code == 0 and not (any(draft.iterdir()) if draft.is_dir() else draft.is_file()):
+        if code == 0 and not _is_written(draft):
             code = 1
             with log_of(self.folder, place).open("a") as log:
                 log.write(f"it ended well, and wrote nothing to {{{self._output}}}\n")
@@ -181,6 +181,13 @@ class _Batch:
         if not mark.exists():
             return done.returncode, 0.0
         return done.returncode, max(0.0, mark.stat().st_mtime - begun)
+
+
+def _is_written(output: Path) -> bool:
+    """Tell whether a command has left something there: a file, or a folder with entries."""
+    if output.is_dir():
+        return any(output.iterdir())
+    return output.is_file()
 
 
 def _tail(log: Path) -> str:

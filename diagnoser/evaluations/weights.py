@@ -81,7 +81,10 @@ def sweep(folder: str, keep_seconds: float = KEEP_SECONDS, checkpoints: Collecti
     checkpoints. Whatever a killed process left half-made goes at once."""
     removed = []
     for lock in sorted(Path(folder).glob("*.lock")):
-        if lock.stem != _SPACE and (checkpoint := _swept(lock, keep_seconds, checkpoints)) is not None:
+        if lock.stem == _SPACE:
+            continue
+        checkpoint = _swept(lock, keep_seconds, checkpoints)
+        if checkpoint is not None:
             removed.append(checkpoint)
     return removed
 

@@ -52,8 +52,10 @@ class Pages:
 
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
         caller = self._caller
-        decides = caller is not None and caller.scope.covers(Scope.OPERATE)
-        administers = caller is not None and caller.scope.covers(Scope.ADMIN) and caller.viewer.sees_all
+        decides = administers = False
+        if caller is not None:
+            decides = caller.scope.covers(Scope.OPERATE)
+            administers = caller.scope.covers(Scope.ADMIN) and caller.viewer.sees_all
         frame = {"unplaced": self._unplaced, "attention": self._attention, "has_model": self._has_model}
         text = self._templates.get_template(template).render(
             now=self._clock(),

@@ -188,10 +188,10 @@ def node_groups(entries: Iterable[Waiting], out: Collection[tuple[str, str]]) ->
     found = []
     for members in groups.values():
         plan = members[0].plan
-        nodes = set(_about(plan))
+        all_nodes = set(_about(plan))
         for entry in members:
-            nodes.update(touched(entry.plan))
-        gone = frozenset(node for node in nodes if (plan.cluster, node) in out)
+            all_nodes.update(touched(entry.plan))
+        gone = frozenset(node for node in all_nodes if (plan.cluster, node) in out)
         found.append(NodeGroup(plan.cluster, _about(plan), tuple(members), gone))
     return found
 

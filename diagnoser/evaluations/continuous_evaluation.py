@@ -25,9 +25,7 @@ def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[TrialRun], s
     chosen: list[Checkpoint] = []
     part = _part(last, follow)
     for saved in verified:
-        if saved.saved <= last.saved:
-            continue
-        if _part(saved, follow) != part:
+        if saved.saved > last.saved and _part(saved, follow) != part:
             part = _part(saved, follow)
             chosen.append(saved)
     return chosen

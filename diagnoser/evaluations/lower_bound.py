@@ -32,8 +32,7 @@ def lower_bound(trials: Sequence[Trial], slots: Sequence[Slot], estimates: Runti
     kinds = Counter((slot.free, slot.loaded) for slot in slots)
     inferred = _earliest_inference(trials, kinds, estimates)
     bounds = [0.0, *_inference_of_sets(trials, kinds, estimates)]
-    for end, trial in zip(inferred, trials, strict=True):
-        bounds.append(end + trial.score)
+    bounds += [end + trial.score for end, trial in zip(inferred, trials, strict=True)]
     if scorers and trials:
         bounds.append(min(inferred) + sum(trial.score for trial in trials) / scorers)
     return max(bounds)

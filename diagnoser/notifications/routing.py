@@ -225,8 +225,6 @@ def _why_not(when: AlertCondition, alert: Alert) -> str:
     for name, values in when.labels.items():
         tests.append((f"label {name}", values, alert.labels.get(name, "")))
     for name, wanted, value in tests:
-        if not wanted:
-            continue
-        if value not in wanted:
+        if wanted and value not in wanted:
             return f"{name} is {value or 'not known'}, not {' or '.join(wanted)}"
     return ""

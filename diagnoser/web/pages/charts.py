@@ -44,9 +44,7 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
         longest = max(speakers, key=speakers.__getitem__, default=None)
         for point in train:
             value = measure(point)
-            if value is None:
-                continue
-            if _speaker(point) != longest:
+            if value is None or _speaker(point) != longest:
                 continue
             by_line.append((point.line, value))
             if point.step is not None:

@@ -138,9 +138,7 @@ def _checks(plans: Iterable[Plan]) -> dict[NodeKey, NodeChecked]:
     """The last one of each node."""
     checks: dict[NodeKey, NodeChecked] = {}
     for plan in plans:
-        if plan.check is None:
-            continue
-        if plan.check.verdict is None:
+        if plan.check is None or plan.check.verdict is None:
             continue
         for node in plan.check.nodes:
             checked = NodeChecked(plan.history[-1].time, node in plan.check.faulty)

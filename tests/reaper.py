@@ -1,5 +1,5 @@
-"""Ends whatever processes a test run leaves, however the run itself ended: by Ctrl-C, SIGTERM or SIGKILL, or in order;
-and the run, where the ``make`` that it belongs to was killed.
+"""Ends whatever processes a test run leaves, and deletes its temporary files, however the run itself ended: by Ctrl-C,
+SIGTERM or SIGKILL, or in order; and ends the run, where the ``make`` that it belongs to was killed.
 
 A small process watches the run from beside it. What a test starts carries the run's mark in its environment, and what
 that starts inherits it, across sessions, users and parents that are gone. Linux only: elsewhere nothing is watched.
@@ -7,9 +7,11 @@ that starts inherits it, across sessions, users and parents that are gone. Linux
 
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -28,7 +30,7 @@ def watch() -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         mark = f"{os.getpid()}-{time.time_ns()}"
         plain = {name: value for name, value in os.environ.items() if name != NAME}
-        command = [sys.executable, "-I", "-S", __file__, mark, str(os.getpid())]
+        command = [sys.executable, "-I", "-S", __file__, mark, str(os.getpid()), _folder_of_run()]
         nothing = subprocess.DEVNULL
         watcher = subprocess.Popen(
             command, stdin=nothing, stdout=subprocess.PIPE, stderr=nothing, env=plain, start_new_session=True
@@ -39,6 +41,17 @@ def watch() -> None:
         watcher.returncode = 0  # nobody waits for it: it ends after this process
         os.environ[NAME] = mark
     _mark_new_environments()
+
+
+def _folder_of_run() -> str:
+    """Make the folder of the run's temporary files, also of those that a killed process leaves. pytest keeps its own,
+    which people look at after a failure, where it always has them."""
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="tests-")
+    # Servers and jobs run as users of their own; Slurm writes into a job's output where it may not write to TMPDIR.
+    Path(folder).chmod(0o1777)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    return folder
 
 
 def marked(environment: dict[str, str]) -> dict[str, str]:
@@ -102,7 +115,7 @@ def _makes_of(pid: int) -> list[int]:
     return handles
 
 
-def main(mark: str, pid: int) -> None:
+def main(mark: str, pid: int, folder: str) -> None:
     run = os.pidfd_open(pid)
     makes = _makes_of(pid)
     if os.getppid() == pid:  # else it has ended before we looked
@@ -111,7 +124,8 @@ def main(mark: str, pid: int) -> None:
         if run not in ended:
             signal.pidfd_send_signal(run, signal.SIGKILL)
     _end_all(mark)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

@@ -46,6 +46,7 @@ def start(folder: Path, goes_on: str, *options: str, by: tuple[str, ...] = ()) -
     words = [*by, sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", *options, str(folder)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"}
     environment = {name: value for name, value in environment.items() if not name.startswith("PYTEST_")}
+    environment["TMPDIR"] = str(folder)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # so it is below a script that runs in the background
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     return subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -57,14 +58,17 @@ def begun(folder: Path) -> list[int]:
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_whatever_a_test_started_ends_with_an_interrupted_run(tmp_path: Path, how: signal.Signals) -> None:
-    """Children, orphans, sessions of their own and environments made from nothing, also such as ignore signals."""
+    """Children, orphans, sessions of their own and environments made from nothing, also such as ignore signals. Its
+    temporary files go with them."""
     run = start(tmp_path, "time.sleep(1000)")
     until((tmp_path / "ready").exists, "the test has started processes")
     processes = begun(tmp_path)
     assert all(map(alive, processes))
+    assert list(tmp_path.glob("tests-*"))
     run.send_signal(how)
     run.wait()
     until(lambda: not any(map(alive, processes)), "all of them have ended")
+    until(lambda: not list(tmp_path.glob("tests-*")), "their folder is gone")
 
 
 def test_a_run_ends_with_the_make_that_it_belongs_to(tmp_path: Path) -> None:

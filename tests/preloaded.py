@@ -6,12 +6,18 @@ and output.
 """
 
 import atexit
+import json
 import multiprocessing
 import os
 import signal
+import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
@@ -53,7 +59,7 @@ class Preloaded:
         for file in streams:
             file.touch()
         given = (list(arguments), marked(dict(environment)), Path.cwd(), streams)
-        self._process = _context.Process(target=_run, args=given)
+        self._process = _context.Process(target=_run_for_files, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -81,14 +87,79 @@ def run(arguments: Sequence[object], environment: Mapping[str, str] = os.environ
         return subprocess.CompletedProcess(words, code, output.read_text(), errors.read_text())
 
 
-def _run(arguments: list[str], environment: dict[str, str], folder: Path, streams: tuple[Path, Path]) -> None:
-    os.environ.clear()
-    os.environ.update(environment)
-    os.chdir(folder)
+@cache
+def program_folder() -> Path:
+    """A folder for ``PATH``: what shells start as ``diagnoser`` from there finds its code loaded, and has the folder,
+    the environment and the streams of its start."""
+    folder = TemporaryDirectory(prefix="preloaded-")
+    atexit.register(folder.cleanup)
+    path, address = Path(folder.name, "diagnoser"), Path(folder.name, "socket")
+    path.write_text(_PROGRAM.format(python=sys.executable, address=str(address)))
+    path.chmod(0o755)
+    server = socketserver.ThreadingUnixStreamServer(str(address), _Start)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return path.parent
+
+
+class _Start(socketserver.BaseRequestHandler):
+    """A start of the program: its words come with its streams, and it gets a process id and then an exit code."""
+
+    def handle(self) -> None:
+        size, streams, _, _ = socket.recv_fds(self.request, 4, 3)
+        with self.request.makefile("rb") as asked:
+            arguments, environment, folder = json.loads(asked.read(int.from_bytes(size, "big")))
+        passed = [Connection(stream) for stream in streams]
+        process = _context.Process(target=_run_for_streams, args=(arguments, environment, Path(folder), passed))
+        process.start()
+        for stream in passed:
+            stream.close()
+        self.request.sendall(f"{process.pid}\n".encode())
+        process.join()
+        self.request.sendall(f"{process.exitcode}\n".encode())
+
+
+_PROGRAM = """#!{python} -IS
+import json, os, signal, socket, sys
+
+words = json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]).encode()
+with socket.socket(socket.AF_UNIX) as ask:
+    ask.connect({address!r})
+    socket.send_fds(ask, [len(words).to_bytes(4, "big")], [0, 1, 2])
+    ask.sendall(words)
+    with ask.makefile() as answer:
+        pid = int(answer.readline())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, frame: os.kill(pid, number))
+        code = int(answer.readline())
+if code < 0:
+    signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+sys.exit(code)
+"""
+
+
+def _run_for_files(arguments: list[str], environment: dict[str, str], folder: Path, streams: tuple[Path, Path]) -> None:
     for stream, file in zip((sys.stdout, sys.stderr), streams, strict=True):
         opened = os.open(file, os.O_WRONLY | os.O_APPEND)
         os.dup2(opened, stream.fileno())
         os.close(opened)
+    _run(arguments, environment, folder)
+
+
+def _run_for_streams(
+    arguments: list[str], environment: dict[str, str], folder: Path, streams: Sequence["Connection[bytes, bytes]"]
+) -> None:
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - multiprocessing has closed it
+    _run(arguments, environment, folder)
+
+
+def _run(arguments: list[str], environment: dict[str, str], folder: Path) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.argv = ["diagnoser", *arguments]
     from diagnoser.__main__ import main

@@ -5,13 +5,13 @@ import os
 import signal
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
+from tests import preloaded
 from tests.certificates import write_certificate
 from tests.e2e.service import until
 from tests.ports import free_port
@@ -21,7 +21,7 @@ PASSWORD = "correct horse battery"
 
 def diagnoser(folder: Path, *arguments: str, given: str = "") -> str:
     """What a command prints."""
-    command = [sys.executable, "-m", "diagnoser", *arguments]
+    command = [preloaded.program_folder() / "diagnoser", *arguments]
     environment = os.environ | {"DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/test.db", "COLUMNS": "200"}
     done = subprocess.run(command, env=environment, input=given, capture_output=True, text=True, check=True)
     return done.stdout
@@ -35,9 +35,7 @@ def served(tmp_path: Path) -> Iterator[httpx.Client]:
     diagnoser(tmp_path, "users", "add", "maria", "--role", "admin", given=PASSWORD + "\n")
     flags = ["--tls-certificate", str(certificate), "--tls-key", str(key), "--port", str(port)]
     environment = os.environ | {"DIAGNOSER_DATABASE_URL": f"sqlite:///{tmp_path}/test.db"}
-    with (tmp_path / "service.log").open("wb") as log:
-        command = [sys.executable, "-m", "diagnoser", "serve", *flags]
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    process = preloaded.Preloaded(["serve", *flags], environment, tmp_path / "service.log")
     trusted = ssl.create_default_context(cafile=str(certificate))
     try:
         with httpx.Client(base_url=f"https://127.0.0.1:{port}", verify=trusted) as client:
@@ -48,7 +46,7 @@ def served(tmp_path: Path) -> Iterator[httpx.Client]:
         process.wait(120)
 
 
-def _is_ready(client: httpx.Client, process: "subprocess.Popen[bytes]") -> bool:
+def _is_ready(client: httpx.Client, process: preloaded.Program) -> bool:
     assert process.poll() is None
     try:
         return client.get("/livez").status_code == 200

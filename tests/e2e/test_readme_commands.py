@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import preloaded
 from tests.command_line import invoke
 from tests.e2e.service import service
 
@@ -30,7 +31,7 @@ def block(name: str, heading: str) -> str:
 
 
 def bash(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{preloaded.program_folder()}:{BIN}:{os.environ['PATH']}"}
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script], cwd=folder, env=environment, capture_output=True, text=True
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import preloaded
 from tests.e2e.service import service
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +30,7 @@ def blocks(name: str) -> str:
 
 
 def bash(script: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    path = f"{preloaded.program_folder()}:{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), **variables}
     command = ["bash", "-euo", "pipefail", "-c", script]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

@@ -3,13 +3,13 @@
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from diagnoser.dialects import launchers
+from tests import preloaded
 from tests.how_tos import module, shown
 
 PAGE = "extending.md"
@@ -23,7 +23,7 @@ def test_a_rule_of_the_site_decides(tmp_path: Path) -> None:
     (folder / "my_fabric_link_down.yaml").write_text(shown("rules.md", "Writing a rule", "yaml"))
     (tmp_path / "train.log").write_text(LOG)
     script = shown(PAGE, "A rule", "bash")
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{preloaded.program_folder()}:{os.environ['PATH']}"}
     done = subprocess.run(
         ["bash", "-eu", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )

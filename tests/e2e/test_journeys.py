@@ -19,6 +19,7 @@ from tests.e2e.browser import SHARES_BROWSER
 from tests.e2e.test_pages import watched
 from tests.e2e.test_site import findings, needs_axe, site
 from tests.serving import NOW, Web
+from tests.thorough import diagonal
 from tests.unit.test_web_plans import planned, post
 
 pytestmark = SHARES_BROWSER
@@ -116,10 +117,12 @@ DECIDING = frozenset({"approve what waits", "press too late", "by keys to an app
 """Journeys that need a plan which waits."""
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("journey", JOURNEYS)
+WALKS = [(journey, width) for place, journey in enumerate(JOURNEYS) for width in diagonal(WIDTHS, place, 2)]
+
+
+@pytest.mark.parametrize(("journey", "width"), WALKS)
 async def test_a_journey(desk: Desk, journey: str, width: int) -> None:
-    """From Now to its end, on a screen and on a phone, where nothing runs out at the side."""
+    """From Now to its end, on a screen or on a phone, where nothing runs out at the side; on both in thorough runs."""
     if journey in DECIDING:
         await waits(desk.web, f"{journey}-{width}")
     await walk(desk, JOURNEYS[journey], width)

@@ -3,8 +3,9 @@
 import importlib.util
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from html.parser import HTMLParser
 from itertools import cycle
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import pytest
+import pytest_asyncio
 from playwright.async_api import Browser, Page, Request, Response, expect
 
 from diagnoser import web as web_package
@@ -30,7 +32,8 @@ HEIGHT = 900
 Scheme = Literal["light", "dark"]
 WIDTHS = (360, 390, 800, 1280, 1600)
 """Of the window, at which nothing may run out at the side."""
-SIGHTS: Sequence[tuple[Scheme, int]] = (("light", 1280), ("light", 390), ("dark", 1280), ("dark", 390))
+Sight = tuple[Scheme, int]
+SIGHTS: Sequence[Sight] = (("light", 1280), ("light", 390), ("dark", 1280), ("dark", 390))
 """In which axe-core looks: at each page in one of them, in turn; in all in thorough runs."""
 STATIC = Path(web_package.__file__).parent / "static"
 SCRIPT_BYTES = 60_000
@@ -50,6 +53,15 @@ def needs_browser(test: Test) -> Test:
     for mark in SHARES_BROWSER:
         mark(test)  # it notes itself on the function, which stays what it was
     return test
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """The pages with their data, which tests here only read: where they are, their addresses, and a browser."""
+
+    address: str
+    paths: Sequence[str]
+    chromium: Browser
 
 
 @asynccontextmanager
@@ -93,28 +105,6 @@ async def test_every_page_is_among_those_that_are_looked_at(tmp_path: Path) -> N
         assert page_routes(create(web.services)) == set(PAGES)
 
 
-@needs_browser
-async def test_every_page_is_quiet_stays_on_this_host_and_is_light(tmp_path: Path) -> None:
-    """No console message, no error, no request elsewhere, each resource once, and at most 200 kB come over the wire."""
-    async with site(tmp_path) as (_, address, paths, chromium):
-        context = await chromium.new_context()
-        for path in paths:
-            page = await context.new_page()
-            complaints = await watched(page, address)  # which also sees to it that nothing is kept from page to page
-            answers: list[Response] = []
-            page.on("response", partial(note, answers))
-            answer = await page.goto(address + path)
-            assert answer is not None and answer.status == 200, path
-            await page.wait_for_load_state("load")
-            taken = [one for one in answers if "event-stream" not in one.headers.get("content-type", "")]
-            urls = [one.url for one in taken]
-            assert len(urls) == len(set(urls)), path
-            sizes = [await one.request.sizes() for one in taken]
-            assert sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes) <= PAGE_BYTES, path
-            assert complaints == [], path
-            await page.close()
-
-
 class _Words(HTMLParser):
     """The text of a page outside of log lines and code."""
 
@@ -143,17 +133,115 @@ def identifiers_in(page: str) -> set[str]:
     return set(IDENTIFIERS) & set(re.findall(r"[a-z_]+", " ".join(words.texts)))
 
 
-async def test_pages_speak_in_words(tmp_path: Path) -> None:
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """What came of a page that was opened once. urls, size: of all that came over the wire. barriers: what axe-core
+    found, and where."""
+
+    complaints: Sequence[str]
+    urls: Sequence[str]
+    size: int
+    identifiers: set[str]
+    wide: Sequence[str]
+    barriers: Sequence[str]
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def desk(tmp_path_factory: pytest.TempPathFactory, shared_browser: None) -> AsyncIterator[Desk]:
+    async with site(tmp_path_factory.mktemp("desk")) as (_, address, paths, chromium):
+        yield Desk(address, paths, chromium)
+
+
+@pytest_asyncio.fixture(loop_scope="session", scope="module")
+async def visits(desk: Desk) -> Mapping[str, Visit]:
+    """Every page, each opened once for all that is said of it."""
+    sights = cycle(SIGHTS)
+    return {path: await visit(desk, path, sights) for path in desk.paths}
+
+
+async def visit(desk: Desk, path: str, sights: Iterator[Sight]) -> Visit:
+    async with await desk.chromium.new_page() as page:
+        complaints = await watched(page, desk.address)  # which also sees to it that nothing is kept from page to page
+        answers: list[Response] = []
+        page.on("response", partial(note, answers))
+        answer = await page.goto(desk.address + path)
+        assert answer is not None and answer.status == 200, path
+        await page.wait_for_load_state("load")
+        taken = [one for one in answers if "event-stream" not in one.headers.get("content-type", "")]
+        sizes = [await one.request.sizes() for one in taken]
+        size = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes)
+        words = identifiers_in(await answer.text()) if path != "/docs" else set()
+        urls = [one.url for one in taken]
+        return Visit(complaints, urls, size, words, await too_wide(page), await barriers(page, sights))
+
+
+async def too_wide(page: Page) -> list[str]:
+    return [f"at {width}" for width in WIDTHS if await is_wider(page, width)]
+
+
+async def barriers(page: Page, sights: Iterator[Sight]) -> list[str]:
+    found: list[str] = []
+    for scheme, width in (SIGHTS if THOROUGH else [next(sights)]) if _AXE else ():
+        await page.emulate_media(color_scheme=scheme)
+        await page.set_viewport_size({"width": width, "height": HEIGHT})
+        found += [f"in {scheme} at {width}: {fault}" for fault in await findings(page, scheme)]
+    return found
+
+
+def told(found: Mapping[str, T]) -> dict[str, T]:
+    """Pages of which there is something to tell."""
+    return {path: some for path, some in found.items() if some}
+
+
+@needs_browser
+async def test_every_page_is_quiet_and_stays_on_this_host(visits: Mapping[str, Visit]) -> None:
+    """No console message, no error, no request elsewhere."""
+    assert told({path: seen.complaints for path, seen in visits.items()}) == {}
+
+
+@needs_browser
+async def test_every_page_is_light(visits: Mapping[str, Visit]) -> None:
+    """Each resource comes once, and at most 200 kB come over the wire."""
+    twice = {path: len(seen.urls) - len(set(seen.urls)) for path, seen in visits.items()}
+    assert told(twice) == {}
+    assert {path: seen.size for path, seen in visits.items() if not 0 < seen.size <= PAGE_BYTES} == {}
+
+
+@needs_browser
+async def test_pages_speak_in_words(visits: Mapping[str, Visit]) -> None:
     """No cause, action, state or reason of ours stands on any page as the identifier that it has in the code."""
     assert identifiers_in("<p>Cause: gpu_lost <code>ecc_error</code></p>") == {"gpu_lost"}
-    async with serving(tmp_path) as web:
-        names = await fill_site(web)
-        found = {}
-        for path in addresses(names):
-            answer = await web.client.get(path)
-            if path != "/docs" and (shown := identifiers_in(answer.text)):
-                found[path] = shown
-    assert found == {}
+    assert told({path: seen.identifiers for path, seen in visits.items()}) == {}
+
+
+@needs_browser
+async def test_every_page_is_as_wide_as_its_window(visits: Mapping[str, Visit]) -> None:
+    """From a phone to a wall screen nothing runs out at the side."""
+    assert told({path: seen.wide for path, seen in visits.items()}) == {}
+
+
+@needs_browser
+@needs_axe
+async def test_every_page_is_accessible(visits: Mapping[str, Visit]) -> None:
+    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice, in light and in dark,
+    on a screen and on a phone."""
+    assert told({path: seen.barriers for path, seen in visits.items()}) == {}
+
+
+@needs_browser
+@needs_axe
+async def test_errors_and_the_search_are_accessible_and_as_wide_as_their_window(desk: Desk) -> None:
+    """As pages are."""
+    sights = cycle(SIGHTS)
+    async with await desk.chromium.new_page() as page:
+        for path in ERRORS:
+            await page.goto(desk.address + path)
+            assert (await too_wide(page), await barriers(page, sights)) == ([], []), path
+        await page.goto(desk.address + "/search?q=hgx")
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("hgx")
+        await page.locator("#search [role=option]").first.wait_for()
+        assert (await too_wide(page), await barriers(page, sights)) == ([], [])
 
 
 def test_the_scripts_are_light() -> None:
@@ -163,55 +251,24 @@ def test_the_scripts_are_light() -> None:
 
 
 @needs_browser
-async def test_a_list_is_loaded_once(tmp_path: Path) -> None:
+async def test_a_list_is_loaded_once(desk: Desk) -> None:
     """The live stream of a page that was just drawn has nothing to tell, and the page does not ask for itself again."""
-    async with site(tmp_path) as (_, address, _, chromium):
-        for path in ("/", "/diagnoses"):
-            page = await chromium.new_page()
+    for path in ("/", "/diagnoses"):
+        async with await desk.chromium.new_page() as page:
             asked: list[Request] = []
             page.on("request", partial(note, asked))
-            await page.goto(address + path)
+            await page.goto(desk.address + path)
             await page.locator("#live").wait_for(state="visible")
             await page.wait_for_timeout(600)  # a list is asked for 300 ms after the news
-            assert [request.url for request in asked].count(address + path) == 1
+            assert [request.url for request in asked].count(desk.address + path) == 1
 
 
 @needs_browser
-@needs_axe
-async def test_every_page_is_accessible_and_as_wide_as_its_window(tmp_path: Path) -> None:
-    """axe-core finds nothing serious on any page, of WCAG 2.2 AA and of its own best practice, in light and in dark,
-    on a screen and on a phone. From a phone to a wall screen nothing runs out at the side."""
-    sights = cycle(SIGHTS)
-    async with site(tmp_path) as (_, address, paths, chromium):
-        page = await chromium.new_page()
-        found: dict[str, list[str]] = {}
-        wide: list[str] = []
-
-        async def look(name: str) -> None:
-            wide.extend([f"{name} at {width}" for width in WIDTHS if await is_wider(page, width)])
-            for scheme, width in SIGHTS if THOROUGH else [next(sights)]:
-                await page.emulate_media(color_scheme=scheme)
-                await page.set_viewport_size({"width": width, "height": HEIGHT})
-                if faults := await findings(page, scheme):
-                    found[f"{name} in {scheme} at {width}"] = faults
-
-        for path in (*paths, *ERRORS):
-            await page.goto(address + path)
-            await look(path)
-        await page.goto(address + "/search?q=hgx")
-        await page.keyboard.press("Control+k")
-        await page.keyboard.type("hgx")
-        await page.locator("#search [role=option]").first.wait_for()
-        await look("the search")
-        assert (found, wide) == ({}, [])
-
-
-@needs_browser
-async def test_everything_is_searched_from_the_keyboard(tmp_path: Path) -> None:
+async def test_everything_is_searched_from_the_keyboard(desk: Desk) -> None:
     """A slash or Ctrl-K opens the search on any page, arrows choose, Enter opens, Escape gives the focus back,
     with words in the field too; the log keeps its own slash."""
-    async with site(tmp_path) as (_, address, _, chromium):
-        page = await chromium.new_page()
+    address = desk.address
+    async with await desk.chromium.new_page() as page:
         complaints = await watched(page, address)
         await page.goto(address + "/recovery")
         await page.keyboard.press("/")
@@ -245,12 +302,10 @@ async def test_everything_is_searched_from_the_keyboard(tmp_path: Path) -> None:
 
 
 @needs_browser
-async def test_the_search_works_without_script(tmp_path: Path) -> None:
+async def test_the_search_works_without_script(desk: Desk) -> None:
     """The link in the head leads to a form, and that to the hits."""
-    async with site(tmp_path) as (_, address, _, chromium):
-        context = await chromium.new_context(java_script_enabled=False)
-        page = await context.new_page()
-        await page.goto(address + "/")
+    async with await desk.chromium.new_page(java_script_enabled=False) as page:
+        await page.goto(desk.address + "/")
         await page.get_by_role("link", name="Search").click()
         await page.get_by_role("searchbox").fill("hgx-04")
         await page.get_by_role("button", name="Search").click()

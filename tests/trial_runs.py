@@ -7,7 +7,7 @@ import secrets
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,14 +123,18 @@ def copies(folder: Path) -> CopyLimits:
 
 
 def coordinator(
-    store: SqlStore, executor: NodeExecutor, settings: CoordinatorSettings = FAST, **more: Any
+    store: SqlStore,
+    executor: NodeExecutor,
+    settings: CoordinatorSettings = FAST,
+    clock: Callable[[], float] = time.time,
+    **more: Any,
 ) -> Coordinator:
-    return Coordinator(store.trials, executor, time.time, lambda: secrets.token_hex(4), settings=settings, **more)
+    return Coordinator(store.trials, executor, clock, lambda: secrets.token_hex(4), settings=settings, **more)
 
 
 async def carry_out(found: Coordinator, run: str) -> RunProgress:
     async def pause() -> None:
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.05)  # a step reads the whole ledger
 
     return await found.carry_out(run, pause, lambda progress: None)
 

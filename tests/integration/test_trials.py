@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +21,7 @@ from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState, S
 from diagnoser.ports import Order, OrderState, OrderStatus
 from tests import trial_runs
 from tests.databases import sqlite_store
-from tests.trial_runs import FAST, NODES, carry_out, check, completions, coordinator, copies, suite, trial_run
+from tests.trial_runs import NODES, carry_out, check, completions, coordinator, copies, suite, trial_run
 
 
 @pytest.fixture
@@ -196,15 +197,18 @@ def _without_places(order: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_a_batch_that_is_late_is_given_to_an_idle_slot_once(store: SqlStore, tmp_path: Path) -> None:
-    """The first try hangs on its node; the second one, elsewhere or there, is left alone."""
-    script = 'if [ -e "$0.tried" ]; then sleep 1; echo 1 > "$1/numbers.txt"; else touch "$0.tried"; sleep 600; fi'
-    words = ("sh", "-c", script, str(tmp_path / "mark"), "{samples}")
+    """The first try hangs on its node; the second one, elsewhere or there, is left alone, however late it is."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    script = 'if mkdir "$0" 2>&-; then sleep 600; else mkdir "$1"; sleep 0.5; echo 1 > "$2/numbers.txt"; fi'
+    words = ("sh", "-c", script, str(first), str(second), "{samples}")
     given = trial_runs.without_metrics(suite(tmp_path, (1,)), *words)
     given = replace(given, checkpoints=given.checkpoints[:1])
     await store.trials.add_run(trial_run(tmp_path, given))
-    settings = replace(FAST, late_factor=1.0, late_seconds=0.3)
-    executor = LocalExecutor(NODES, copies(tmp_path))
-    progress = await carry_out(coordinator(store, executor, settings), "r1")
+
+    def clock() -> float:  # an hour goes by whenever a try has begun
+        return time.time() + 3_600 * (first.exists() + second.exists())
+
+    progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path)), clock=clock), "r1")
     assert progress.trials[0].state is TrialState.SCORED
     inference = [batch.state for batch in progress.batches if batch.kind is BatchKind.INFER]
     assert inference == [BatchState.LOST, BatchState.ENDED]

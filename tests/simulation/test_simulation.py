@@ -27,7 +27,7 @@ from tests.simulation.virtual_time import Gate, VirtualLoop
 from tests.thorough import THOROUGH
 from tests.unit.memory_cluster import PREFIX
 
-SEEDS = 1000 if THOROUGH else 8
+SEEDS = 1000 if THOROUGH else 4
 TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS = 180.0, 3600.0, 60.0
 OPEN = (PlanState.SENT, PlanState.WAITING)
 

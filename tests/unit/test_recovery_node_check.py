@@ -40,7 +40,7 @@ def all_groups_fail(nodes: list[str], faulty: Collection[str]) -> bool:
     return all(set(group) & set(faulty) for group in node_check.begin(nodes).groups)
 
 
-@pytest.mark.parametrize("size", range(1, 65) if THOROUGH else (*range(1, 25), 31, 32, 33, 63))
+@pytest.mark.parametrize("size", range(1, 65) if THOROUGH else (*range(1, 18), 31, 32, 33))
 def test_every_single_and_double_fault(size: int) -> None:
     """No healthy node is ever named. All faulty ones are, unless every group holds one: then the cause counts as
     shared (sizes 1 to 3, and two faults in the two groups of 4 or 5 nodes)."""
@@ -62,9 +62,9 @@ def test_from_six_nodes_on_two_faults_are_always_found(size: int) -> None:
 
 @pytest.mark.parametrize("count", range(1, 21))
 def test_few_faults_among_512_nodes_are_found_exactly_in_two_rounds(count: int) -> None:
-    """1 to 20 random faulty nodes, ten draws each."""
+    """1 to 20 random faulty nodes, three draws each, or ten."""
     nodes, rng = names(512), Random(count)
-    for _ in range(10):
+    for _ in range(10 if THOROUGH else 3):
         faulty = rng.sample(nodes, count)
         check = run(nodes, faulty)
         assert check.verdict is not None

@@ -25,8 +25,8 @@ from typing import Protocol
 from diagnoser.cli import DEFERRED
 from tests.reaper import marked
 
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(
+context = multiprocessing.get_context("forkserver")
+context.set_forkserver_preload(
     [
         "diagnoser.processes",
         "diagnoser.agent.slurm.agent",
@@ -59,7 +59,7 @@ class Preloaded:
         for file in streams:
             file.touch()
         given = (list(arguments), marked(dict(environment)), Path.cwd(), streams)
-        self._process = _context.Process(target=_run_for_files, args=given)
+        self._process = context.Process(target=_run_for_files, args=given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -109,7 +109,7 @@ class _Start(socketserver.BaseRequestHandler):
         with self.request.makefile("rb") as asked:
             arguments, environment, folder = json.loads(asked.read(int.from_bytes(size, "big")))
         passed = [Connection(stream) for stream in streams]
-        process = _context.Process(target=_run_for_streams, args=(arguments, environment, Path(folder), passed))
+        process = context.Process(target=_run_for_streams, args=(arguments, environment, Path(folder), passed))
         process.start()
         for stream in passed:
             stream.close()

@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from diagnoser.adapters.sql import codec
+from diagnoser.adapters.sql import codec, jobs
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.localize.checkpoints import EVENTS_MAX, KEPT
+from diagnoser.localize import checkpoints
 from diagnoser.model import AttemptKey, CheckpointPhase, Event, EventKind, Job, Provenance
 from tests.contract.records import KEY, append
 
+EVENTS_MAX, KEPT = 60, 10
+"""A tenth of what an attempt may have: the test writes one event after the other."""
 EXIT = Event(EventKind.EXIT, 300.0, code=137, signal=9, node="gpu-004", rank=3, reason="oom-kill")
 
 
@@ -143,8 +145,11 @@ async def test_a_checkpoint_that_is_only_staged_is_no_news(store: SqlStore) -> N
     assert (len(attempt.events), attempt.revision) == (1, 0)
 
 
-async def test_the_checkpoints_of_an_attempt_are_bounded(store: SqlStore) -> None:
+async def test_the_checkpoints_of_an_attempt_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest go, other events and the newest verified checkpoint stay, however old it is."""
+    for module in (checkpoints, jobs):
+        monkeypatch.setattr(module, "EVENTS_MAX", EVENTS_MAX)
+    monkeypatch.setattr(checkpoints, "KEPT", KEPT)
     await store.jobs.add_event(KEY, EXIT)
     await store.jobs.add_event(KEY, saved(0, CheckpointPhase.VERIFIED, 1.0))
     for step in range(1, EVENTS_MAX + 1):

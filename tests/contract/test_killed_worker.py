@@ -14,6 +14,7 @@ from diagnoser.model import Diagnosis, Facts
 from diagnoser.model.work import Claim
 from diagnoser.observability.metrics import Metrics
 from diagnoser.worker.worker import WorkerConfig
+from tests import preloaded
 from tests.contract.records import TIMING, append, claimed
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
 
@@ -49,7 +50,7 @@ async def test_the_work_of_a_process_that_was_killed_is_free_within_ten_seconds(
     store = await open_store(url)
     await store.logs.append([append(fatal=True, delta=delta_of("a line"))])
     ours, theirs = multiprocessing.Pipe()
-    worker = multiprocessing.get_context("spawn").Process(target=_work_for_ever, args=(url, theirs))
+    worker = preloaded.context.Process(target=_work_for_ever, args=(url, theirs))
     worker.start()
     try:
         assert await asyncio.to_thread(ours.poll, 120)

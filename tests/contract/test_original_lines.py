@@ -22,6 +22,7 @@ from diagnoser.ports import ArchivedObject
 from diagnoser.worker.compaction import Compaction, CompactionConfig
 from diagnoser.worker.retention import DAY, SWEPT_AFTER, Retention, RetentionAges
 from tests.contract.records import KEY, OUT
+from tests.thorough import THOROUGH
 
 NOW = 1_790_000_000.0
 OTHER = Stream("stderr", "gpu-005", 7)
@@ -163,7 +164,7 @@ class Faulty(FolderArchive):
             raise Unavailable("the answer got lost")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(8 if THOROUGH else 2))
 async def test_an_archive_that_fails_now_and_then_loses_no_line(store: SqlStore, tmp_path: Path, seed: int) -> None:
     """Raw pieces stay until their lines are archived; each line is shown once, and no two objects hold it for us."""
     chance = Random(seed)

@@ -36,6 +36,7 @@ from diagnoser.model.logs import Cursor
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from tests.contract.records import append, claimed, diagnosis, plan, record, the_claim
+from tests.thorough import diagonal
 
 EVERYTHING = DiagnosisFilter()
 DONE = Diagnosis(Outcome.COMPLETED, Category.NONE, FailureType.COMPLETED, 0.99, "heuristic:exit")
@@ -64,20 +65,19 @@ async def test_pages_neither_repeat_nor_skip_when_rows_are_added(store: SqlStore
     assert await ids(store, after="01") == []
 
 
-@pytest.mark.parametrize(
-    "where",
-    [
-        DiagnosisFilter(job="mine"),
-        DiagnosisFilter(category="script"),
-        DiagnosisFilter(type="key_error"),
-        DiagnosisFilter(outcome="hung"),
-        DiagnosisFilter(node="gpu-777"),
-        DiagnosisFilter(since=500.0),
-        DiagnosisFilter(text="100% of É_X"),
-        DiagnosisFilter(job="mine", type="key_error", text="é_x"),
-    ],
+FILTERS = (
+    DiagnosisFilter(job="mine"),
+    DiagnosisFilter(category="script"),
+    DiagnosisFilter(type="key_error"),
+    DiagnosisFilter(outcome="hung"),
+    DiagnosisFilter(node="gpu-777"),
+    DiagnosisFilter(since=500.0),
+    DiagnosisFilter(text="100% of É_X"),
+    DiagnosisFilter(job="mine", type="key_error", text="é_x"),
 )
-async def test_each_filter_finds_its_diagnosis_only(store: SqlStore, where: DiagnosisFilter) -> None:
+
+
+async def test_each_filter_finds_its_diagnosis_only(store: SqlStore) -> None:
     """Filters select by column, by suspect node, by time, and by text as typed, wild cards included."""
     base = diagnosis("KeyError: 100% of é_x")
     assert base.root_cause is not None
@@ -91,7 +91,8 @@ async def test_each_filter_finds_its_diagnosis_only(store: SqlStore, where: Diag
     await put(store, "01", verdict=diagnosis("1000 of eax"))
     await put(store, "02", "mine", odd, created=500.0)
     await put(store, "03", verdict=diagnosis("100x of ézx"))
-    assert await ids(store, where) == ["02"]
+    for where in FILTERS:
+        assert await ids(store, where) == ["02"], where
 
 
 async def test_a_suspect_node_is_found_as_well_as_the_root_node(store: SqlStore) -> None:
@@ -101,37 +102,35 @@ async def test_a_suspect_node_is_found_as_well_as_the_root_node(store: SqlStore)
     assert await ids(store, DiagnosisFilter(node="gpu-00")) == []
 
 
-@pytest.mark.parametrize(
-    ("search", "is_there"),
-    [
-        ("NotFound", True),
-        ("flash_ATTN modulenot", True),
-        ("named 3", True),
-        ("named 33", False),
-        ("odule", False),
-        ("lash attn", False),
-        ("na", False),
-        ("___", False),
-        ('" OR words:*', False),
-        ("flash' | 'x':*", False),
-        ("flash AND NOT NEAR(attn) ^ - + ( * ) :", False),
-        ("'\";--\\ %", False),
-        ("\U0001f4a5 flash", True),
-        ("ÉCOLE", True),
-    ],
-)
-async def test_text_is_found_by_its_words(
-    store: SqlStore, monkeypatch: pytest.MonkeyPatch, search: str, is_there: bool
-) -> None:
+SEARCHES = {
+    "NotFound": True,
+    "flash_ATTN modulenot": True,
+    "named 3": True,
+    "named 33": False,
+    "odule": False,
+    "lash attn": False,
+    "na": False,
+    "___": False,
+    '" OR words:*': False,
+    "flash' | 'x':*": False,
+    "flash AND NOT NEAR(attn) ^ - + ( * ) :": False,
+    "'\";--\\ %": False,
+    "\U0001f4a5 flash": True,
+    "ÉCOLE": True,
+}
+"""Text of a search -> whether it finds the diagnosis that has it."""
+
+
+async def test_text_is_found_by_its_words(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """All words in any order, longer ones also by how they begin, and nothing in a search is syntax; what the newest
     do not have, the index finds, and both mean the same."""
     await put(store, "01", verdict=diagnosis("ModuleNotFoundError: No module named 'flash_attn_3' école"))
     for number in range(2, 6):
         await put(store, f"0{number}", verdict=diagnosis("nothing of this"))
-    found = [await ids(store, DiagnosisFilter(text=search))]
-    monkeypatch.setattr(diagnoses, "_RECENT", 2)
-    found.append(await ids(store, DiagnosisFilter(text=search)))
-    assert found == [["01"] if is_there else []] * 2
+    for recent in (diagnoses._RECENT, 2):
+        monkeypatch.setattr(diagnoses, "_RECENT", recent)
+        found = {search: await ids(store, DiagnosisFilter(text=search)) for search in SEARCHES}
+        assert found == {search: ["01"] if is_there else [] for search, is_there in SEARCHES.items()}
 
 
 async def test_a_search_goes_on_where_its_page_ended(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,10 +339,14 @@ LIES = 'x "state":"waiting", "kind":"person" \\"state\\":\\"WAITING\\" \u0001%_'
 CHANGES = {state: PlanChange(200.0, state, "diagnoser", LIES) for state in PlanState}
 
 
+WAYS = {state: diagonal([*product((False, True), repeat=2)], place, 2) for place, state in enumerate(PlanState)}
+"""Whether a plan has waited, and whether a person vouched for it, by how it ends."""
+
+
 @pytest.mark.parametrize("state", PlanState)
 async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: PlanState) -> None:
     """In each state, after the change of one, whatever its texts say: waited and vouched for only where they are."""
-    for waited, vouched in product((False, True), repeat=2):
+    for waited, vouched in WAYS[state]:
         job = f"{state}-{waited}-{vouched}"
         await store.logs.append([append(AttemptKey(job), fatal=True)])
         claim = await the_claim(store)
@@ -361,7 +364,7 @@ async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: Pla
 
         await store.plans.change(begun.id, 300.0, moved)
     outcomes = await store.impact.outcomes(0.0, 10)
-    assert len(outcomes) == 4
+    assert len(outcomes) == len(WAYS[state])
     for outcome in outcomes:
         _, had_waited, person = outcome.job.rsplit("-", 2)
         has_waited = had_waited == "True" or state is PlanState.WAITING

@@ -10,7 +10,7 @@ THOROUGH = os.environ.get("THOROUGH", "0") != "0"
 
 def examples(count: int) -> int:
     """How many examples a property is tried on: they are other ones in each run."""
-    return count if THOROUGH else max(10, count // 4)
+    return count if THOROUGH else max(10, count // 6)
 
 
 def diagonal(things: Sequence[T], place: int, width: int) -> Sequence[T]:

@@ -173,10 +173,8 @@ def test_compress_prints_a_view_and_figures() -> None:
     assert set(figures) == {"lines_in", "bytes_in", "lines_out", "bytes_out", "seconds", "templates"}
 
 
-def test_every_rule_and_filter_proves_itself() -> None:
-    """`rules test` holds for all that ship, and `rules list` covers every failure type."""
-    done = run("rules", "test")
-    assert done.returncode == 0, done.stderr
+def test_a_rule_is_listed_for_every_failure_type() -> None:
+    """That `rules test` holds for all that ship is held where the docs show it, in test_readme_commands."""
     listed = [json.loads(line) for line in invoke("rules", "list", "--json").stdout.splitlines()]
     assert {rule["type"] for rule in listed} == set(FailureType) - {"unknown"}
 

@@ -13,6 +13,7 @@ from tests import preloaded
 from tests.conftest import NOWHERE
 from tests.e2e.service import DEMO_LOG, Service, diagnosis_of, send, service, until
 from tests.ports import free_port
+from tests.thorough import diagonal
 
 SERVER = NOWHERE.removeprefix("http://")
 
@@ -100,18 +101,20 @@ def test_there_is_a_canary_for_each_secret_setting() -> None:
 
 
 def _requests(client: httpx.Client) -> list[httpx.Response]:
-    """Each route and method that the API tells of and the pages, with a right token, a wrong one, and none."""
+    """Each route and method that the API tells of and the pages, with a right token, and in turn with a wrong one or a
+    wrong password."""
     right = {"authorization": f"Bearer {canary('tokens')}"}
     wrong = [HEADERS, HEADERS | {"authorization": "Basic " + base64.b64encode(f":{canary('basic')}".encode()).decode()}]
+    kept = {name: HEADERS[name] for name in ("cookie", "x-api-key")}
     paths = client.get("/openapi.json", headers=right).json()["paths"]
     pages = ("/", "/jobs", "/nodes", "/diagnoses", "/accuracy", "/rules", "/unplaced", "/plans", "/metrics", "/readyz")
     asked = [("get", page) for page in pages] + [(method, path) for path, some in paths.items() for method in some]
     answers = []
-    for method, path in asked:
+    for place, (method, path) in enumerate(asked):
         if path.endswith("/live") or path == "/api/v1/plans/claim":
             continue  # these wait for news
         where = path.replace("{id}", "j").replace("{attempt}", "1").replace("{", "").replace("}", "")
-        for headers in (right | {"cookie": HEADERS["cookie"], "x-api-key": HEADERS["x-api-key"]}, *wrong):
+        for headers in (right | kept, *diagonal(wrong, place, 2)):
             body = b'{"token": "%s", broken' % canary("form").encode() if method != "get" else None
             query = {"token": canary("query"), "access_token": canary("query")}
             headers = headers | {"content-type": "application/json"}

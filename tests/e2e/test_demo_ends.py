@@ -13,11 +13,12 @@ import pytest
 from tests.e2e.service import until
 from tests.e2e.test_readme_commands import ROOT
 from tests.ports import free_port
+from tests.thorough import THOROUGH
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT][: None if THOROUGH else 1])
 def test_a_demo_that_is_ended_leaves_no_service(tmp_path: Path, number: signal.Signals) -> None:
-    """Whether by Ctrl-C or by SIGTERM, the port is free afterwards."""
+    """Whether by SIGTERM or by Ctrl-C (in thorough runs), the port is free afterwards."""
     demo = [sys.executable, str(ROOT / "deploy" / "demo" / "demo.py"), "--port", str(free_port())]
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("DIAGNOSER_", "DISPLAY"))}
     printed = tmp_path / "printed"

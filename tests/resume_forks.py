@@ -13,8 +13,8 @@ from importlib import import_module
 from pathlib import Path
 
 from tests.ports import free_port
+from tests.thorough import diagonal
 
-RANKS = (1, 2)
 LAST = 16
 """Step at which both launches end."""
 GOES_BACK_TO = 6
@@ -28,6 +28,10 @@ LIBRARIES = {
     "transformers": ("transformers.trainer", "torch._dynamo"),
     "lightning": ("lightning", "torchdata.stateful_dataloader", "torch._dynamo"),
 }
+
+
+RANKS = {name: diagonal((1, 2), place, 2) for place, name in enumerate(LIBRARIES, 1)}
+"""How many ranks a launch has: one or two in turn, both in thorough runs."""
 
 
 def launch(name: str, ranks: int, folder: Path, step: int | None, plan: dict[str, str]) -> None:
@@ -58,7 +62,7 @@ def launch(name: str, ranks: int, folder: Path, step: int | None, plan: dict[str
 def main(name: str, folder: Path) -> None:
     for library in LIBRARIES[name]:
         import_module(library)
-    for ranks in RANKS:
+    for ranks in RANKS[name]:
         place = folder / str(ranks)
         place.mkdir()
         launch(name, ranks, place, None, {})

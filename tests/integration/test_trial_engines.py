@@ -20,10 +20,14 @@ from diagnoser.evaluations.suite import read_suite
 from diagnoser.model.evaluations import RunProgress, TrialRun
 from tests.databases import sqlite_store
 from tests.environments import ENGINES, OPENCOMPASS
+from tests.thorough import THOROUGH
 from tests.trial_runs import FAST, NODES, carry_out, coordinator, copies
 
 needs_engines = pytest.mark.skipif(bool(ENGINES.missing), reason=ENGINES.missing)
-needs_opencompass = pytest.mark.skipif(bool(OPENCOMPASS.missing), reason=OPENCOMPASS.missing)
+needs_opencompass = pytest.mark.skipif(
+    bool(OPENCOMPASS.missing) or not THOROUGH,
+    reason=OPENCOMPASS.missing or "THOROUGH=1 runs OpenCompass: 90 CPU-seconds",
+)
 TASKS = {"sums": 7, "few": 2}
 MODEL = """
 import sys, torch

@@ -21,7 +21,7 @@ PASSWORD = "correct horse battery"
 
 def diagnoser(folder: Path, *arguments: str, given: str = "") -> str:
     """What a command prints."""
-    command = [preloaded.program_folder() / "diagnoser", *arguments]
+    command = [str(preloaded.program_folder() / "diagnoser"), *arguments]
     environment = os.environ | {"DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/test.db", "COLUMNS": "200"}
     done = subprocess.run(command, env=environment, input=given, capture_output=True, text=True, check=True)
     return done.stdout

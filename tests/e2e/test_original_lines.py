@@ -25,7 +25,7 @@ def test_lines_are_there_after_they_are_compressed(tmp_path: Path) -> None:
         matches = client.get("/api/v1/jobs/j/attempts/1/lines/search", params={"q": "step 31415 "}).json()
         assert [(item["number"], item["stream"]["rank"]) for item in matches["items"]] == [(31_415, 3)]
         assert (matches["searched"], matches["total"], matches["next"]) == (60_001, 60_001, None)
-        command = [preloaded.program_folder() / "diagnoser", "logs", "j", "--url", here.url]
+        command = [str(preloaded.program_folder() / "diagnoser"), "logs", "j", "--url", here.url]
         printed = subprocess.run(command, capture_output=True, check=True)
         assert (printed.stdout, printed.stderr) == (body, b"")
         client.post("/api/v1/jobs/j/events", json={"kind": "exit", "code": 1}).raise_for_status()

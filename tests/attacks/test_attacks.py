@@ -14,7 +14,7 @@ from tests.attacks.ways import ways
 from tests.thorough import THOROUGH
 
 SEED = 30
-COUNT = 900 if THOROUGH else 20
+COUNT = 900 if THOROUGH else 30
 """Attacks of each setting."""
 
 TWINS = frozenset({"/_bulk", "/{index}/_bulk", "/elasticsearch/{index}/_bulk"})

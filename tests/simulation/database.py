@@ -1,0 +1,192 @@
+"""The database as each process of the simulation sees it: transactions take time, wait for each other, and crash.
+
+SQLite: one writer at a time over all processes, who waits for long is refused, readers see what is committed.
+PostgreSQL: a real server; statements of transactions that are under way together interleave as they are drawn.
+"""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from sqlalchemy import Select, event
+from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_only
+
+from diagnoser.adapters.sql.database import BUSY_SECONDS, Database
+from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
+from tests.simulation.virtual_time import Killed, Process, VirtualLoop
+
+USUAL_SECONDS = 0.02
+"""Longest time that a transaction takes on a disk that is well."""
+
+
+class InlineConnection(OneVisitConnection):
+    """SQLite without a thread: a statement takes no time, and the order of everything is that of the seed."""
+
+    def __init__(self, open: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(open)
+        self._tx = _AtOnce()  # type: ignore[assignment]
+
+    def __await__(self) -> Any:
+        return self._connect().__await__()  # type: ignore[no-untyped-call]
+
+
+class _AtOnce:
+    """The queue of a connection's thread, which does what it gets."""
+
+    def put_nowait(self, work: tuple["asyncio.Future[Any] | None", Callable[[], Any]]) -> None:
+        future, function = work
+        assert future is not None
+        try:
+            future.set_result(function())
+        except Exception as error:
+            future.set_exception(error)
+
+
+class Disk:
+    """What all processes share of the database.
+
+    crash_chance: that a process dies at a transaction: before it, within it, or behind its commit, whose answer then
+    nobody gets. slow_chance, slow_seconds: that a transaction takes up to so long.
+    """
+
+    def __init__(self, chance: random.Random, on_crash: Callable[[Process], None]) -> None:
+        self.chance = chance
+        self.on_crash = on_crash
+        self.crash_chance = 0.0
+        self.slow_chance = 0.0
+        self.slow_seconds = 20.0
+        self.is_taken = False
+        self.waiting: list[asyncio.Future[None]] = []
+
+    async def take_turn(self) -> None:
+        """Wait until no other process writes; who comes next is drawn. Raises OperationalError."""
+        if not self.is_taken:
+            self.is_taken = True
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self.waiting.append(turn)
+        try:
+            async with asyncio.timeout(BUSY_SECONDS):
+                await turn
+        except TimeoutError:
+            self._give_up(turn)
+            raise OperationalError("BEGIN IMMEDIATE", None, sqlite3.OperationalError("database is locked")) from None
+        except BaseException:
+            self._give_up(turn)
+            raise
+
+    def end_turn(self) -> None:
+        self.waiting = [turn for turn in self.waiting if not turn.done()]
+        self.is_taken = bool(self.waiting)
+        if self.waiting:
+            self.waiting.pop(self.chance.randrange(len(self.waiting))).set_result(None)
+
+    def _give_up(self, turn: "asyncio.Future[None]") -> None:
+        """A turn that came at the same moment goes on to the next."""
+        if turn.done() and not turn.cancelled():
+            self.end_turn()
+
+    async def pass_time(self) -> None:
+        longest = USUAL_SECONDS
+        if self.slow_chance and self.chance.random() < self.slow_chance:
+            longest = self.slow_seconds
+        await asyncio.sleep(self.chance.uniform(0.0, longest))
+
+    def crash_now_and_then(self, process: Process) -> None:
+        """Raises Killed."""
+        process.check_alive()
+        if self.crash_chance and self.chance.random() < self.crash_chance:
+            self.on_crash(process)
+            raise Killed
+
+
+class Turn:
+    """What a process waits for before it writes: with SQLite for its own writers, then for those of the others."""
+
+    def __init__(self, disk: Disk, process: Process, *, is_alone: bool) -> None:
+        self.disk, self.process, self.is_alone = disk, process, is_alone
+        self.own = asyncio.Semaphore(1)
+
+    async def __aenter__(self) -> None:
+        self.disk.crash_now_and_then(self.process)
+        if self.is_alone:
+            await self._begin_alone()
+        try:
+            await self.disk.pass_time()
+            self.disk.crash_now_and_then(self.process)
+        except BaseException:
+            self._end()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._end()
+        self.disk.crash_now_and_then(self.process)  # behind the commit
+
+    async def _begin_alone(self) -> None:
+        await self.own.acquire()
+        try:
+            await self.disk.take_turn()
+        except BaseException:
+            self.own.release()
+            raise
+
+    def _end(self) -> None:
+        if self.is_alone:
+            self.disk.end_turn()
+            self.own.release()
+
+
+class SimulatedDatabase(Database):
+    """The database as one process sees it."""
+
+    def __init__(self, engine: AsyncEngine, disk: Disk, process: Process) -> None:
+        super().__init__(engine)
+        self._disk, self._process = disk, process
+        is_sqlite = self.dialect == "sqlite"
+        self._turns = Turn(disk, process, is_alone=is_sqlite)  # type: ignore[assignment]
+        if not is_sqlite:
+            event.listen(engine.sync_engine, "before_cursor_execute", self._wait_before_statement)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection]:
+        self._process.check_alive()
+        await self._disk.pass_time()
+        with _under_way():
+            async with super().reading() as connection:
+                yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection]:
+        with _under_way():
+            async with super().writing() as connection:
+                yield connection
+
+    async def any(self, query: Select[Any]) -> bool:
+        self._process.check_alive()
+        await self._disk.pass_time()
+        return await super().any(query)
+
+    async def change_mark(self) -> int | None:
+        """None: a replica looks at its usual times, and is woken by itself only."""
+        return None
+
+    def _wait_before_statement(self, *_: object) -> None:
+        """Another transaction's statement may come in between."""
+        with _under_way(-1):
+            await_only(self._disk.pass_time())
+
+
+@contextmanager
+def _under_way(more: int = 1) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    loop.under_way += more
+    try:
+        yield
+    finally:
+        loop.under_way -= more

@@ -156,13 +156,13 @@ class SimulatedDatabase(Database):
     async def reading(self) -> AsyncIterator[AsyncConnection]:
         self._process.check_alive()
         await self._disk.pass_time()
-        with _under_way():
+        with under_way():
             async with super().reading() as connection:
                 yield connection
 
     @asynccontextmanager
     async def writing(self) -> AsyncIterator[AsyncConnection]:
-        with _under_way():
+        with under_way():
             async with super().writing() as connection:
                 yield connection
 
@@ -175,14 +175,18 @@ class SimulatedDatabase(Database):
         """None: a replica looks at its usual times, and is woken by itself only."""
         return None
 
+    async def close(self) -> None:
+        with under_way():
+            await super().close()
+
     def _wait_before_statement(self, *_: object) -> None:
         """Another transaction's statement may come in between."""
-        with _under_way(-1):
+        with under_way(-1):
             await_only(self._disk.pass_time())
 
 
 @contextmanager
-def _under_way(more: int = 1) -> Iterator[None]:
+def under_way(more: int = 1) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop)
     loop.under_way += more

@@ -41,6 +41,8 @@ class Network(httpx.AsyncBaseTransport):
         answer = await self._answer(request)
         if chance.random() < trouble:
             raise httpx.ReadError("the answer was lost")
+        if isinstance(self.sender, Agent) and request.url.path.endswith("/claim") and chance.random() < 2 * trouble:
+            self.site.part(self.sender)  # with a plan in its hands
         self._die_now_and_then()
         return answer
 

@@ -35,7 +35,7 @@ from tests.simulation.network import Network, dated
 from tests.simulation.virtual_time import Process
 from tests.unit.memory_cluster import PREFIX, Fault
 
-BATCH, BATCHES = 20, 6
+BATCH, BATCHES = 5, 6
 """Lines that a rank ships at once, and how often."""
 ENDS: Mapping[str, tuple[str, ...]] = {
     "gpu": ("[rank1]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",),
@@ -182,7 +182,7 @@ class Site:
     async def _ship_rank(self, name: str, launch: int) -> None:
         """Send what rank 1 prints: overlapping batches in any order, each until it is acknowledged."""
         batches = [place * BATCH for place in range(BATCHES)]
-        again = [max(0, first - 5) for first in self.chance.sample(batches, 2)]
+        again = [max(0, first - 2) for first in self.chance.sample(batches, 2)]
         async with self.connect(self.outside) as http:
             for first in self.chance.sample([*batches, *again], len(batches) + len(again)):
                 await asyncio.sleep(self.chance.uniform(0.0, 5.0))
@@ -224,13 +224,13 @@ class Site:
                 scheduler.faults.append(Fault(arrives=chance.random() < 0.5, code=None))
             agent = chance.choice(self.agents)
             if chance.random() < 0.3:
-                self.outside.spawn(self._part(agent))
+                self.part(agent)
             elif chance.random() < 0.5:
                 self.bury(agent)
         self.disk.crash_chance = self.disk.slow_chance = self.trouble = self.death = 0.0
 
-    async def _part(self, agent: Agent) -> None:
-        """The agent works on, and does not reach the service."""
+    def part(self, agent: Agent) -> None:
+        """Cut an agent off for a while: it works on, and does not reach the service."""
         agent.is_cut_off = True
-        await asyncio.sleep(self.chance.uniform(10.0, 150.0))
-        agent.is_cut_off = False
+        end = asyncio.get_running_loop().time() + self.chance.uniform(10.0, 150.0)
+        asyncio.get_running_loop().call_at(end, setattr, agent, "is_cut_off", False)

@@ -27,19 +27,21 @@ if TYPE_CHECKING:
 
 JOBS = ("pretrain", "tune")
 """Two families: what fails alike at the same step in one is held back."""
-_plan: ContextVar[Mapping[str, Any]] = ContextVar("plan")
+_claimed: ContextVar[ClaimedPlan] = ContextVar("claimed")
 """What the present task carries out."""
 
 
 @dataclass(slots=True)
 class Scheduler(MemoryScheduler):
     """wrongs: what must not happen. acted: plans that changed something, by job and launch. launched: job and launch
-    that have a launch after them already. taken_out: node -> plan that it was taken out for."""
+    that have a launch after them already. taken_out: node -> plan that it was taken out for. claims: of a plan, in the
+    order in which they acted."""
 
     wrongs: list[str] = field(default_factory=list)
     acted: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     launched: set[tuple[str, int]] = field(default_factory=set)
     taken_out: dict[str, str] = field(default_factory=dict)
+    claims: dict[str, list[str]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: str) -> "Scheduler":
@@ -49,10 +51,16 @@ class Scheduler(MemoryScheduler):
         nodes = {name: NodeRecord(name) for name in names}
         return cls({job.name: job for job in jobs}, nodes, bad=frozenset({names[0]}))
 
-    def act(self, command: Command, plan: Mapping[str, Any]) -> None:
+    def act(self, command: Command, claimed: ClaimedPlan) -> None:
         """Carry out a command of an agent, which acts for a plan."""
         verb, name, *_ = command.words
+        plan = claimed.plan
         place = plan["job"], plan["attempt"]
+        claims = self.claims.setdefault(plan["id"], [])
+        if claimed.token in claims[:-1]:
+            self.wrongs.append(f"{command.line!r} came from a claim of {plan['id']} that another one has followed")
+        if claimed.token not in claims:
+            claims.append(claimed.token)
         plans = self.acted.setdefault(place, set())
         plans.add(plan["id"])
         if len(plans) > 1:
@@ -88,20 +96,20 @@ class SimulatedCluster(MemoryCluster):
     async def run(self, command: Command) -> CommandAttempt:
         self.agent.check_alive()
         self.scheduler.asked.append(" ".join(command.words))
-        arriving = self.site.outside.spawn(self._arrive(command, _plan.get()))
+        arriving = self.site.outside.spawn(self._arrive(command, _claimed.get()))
         return await asyncio.shield(arriving)
 
-    async def _arrive(self, command: Command, plan: Mapping[str, Any]) -> CommandAttempt:
+    async def _arrive(self, command: Command, claimed: ClaimedPlan) -> CommandAttempt:
         chance, faults = self.site.chance, self.scheduler.faults
         await asyncio.sleep(chance.uniform(0.0, 2.0))
         fault = faults.pop(0) if faults else None
         if fault is None or fault.arrives:
-            self.scheduler.act(command, plan)
+            self.scheduler.act(command, claimed)
         await asyncio.sleep(chance.uniform(0.0, 2.0))
         return CommandAttempt(command, None if fault else 0, "no" if fault else "")
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        await asyncio.sleep(self.site.chance.uniform(0.0, 40.0))
+        await asyncio.sleep(self.site.chance.uniform(0.0, 90.0))
         return await super().check(spec, round)
 
 
@@ -135,7 +143,7 @@ class Carrier(Executor[MemoryJob]):
     """An executor whose commands say for which plan they are."""
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
-        _plan.set(claimed.plan)
+        _claimed.set(claimed)
         return await Executor.carry_out(self, claimed)
 
 

@@ -216,7 +216,7 @@ class Site:
     async def make_trouble(self, seconds: float) -> None:
         """Kill agents and part them from the service, lose answers of schedulers, crash replicas at transactions."""
         loop, chance = asyncio.get_running_loop(), self.chance
-        self.disk.crash_chance, self.disk.slow_chance = 0.001, 0.01
+        self.disk.crash_chance, self.disk.slow_chance = 0.003, 0.01
         while loop.time() < seconds:
             await asyncio.sleep(chance.uniform(5.0, 40.0))
             scheduler = self.schedulers[chance.choice(list(self.schedulers))]

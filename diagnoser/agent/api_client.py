@@ -18,11 +18,17 @@ from diagnoser.model.errors import NotFound
 
 @dataclass(frozen=True, slots=True)
 class ClaimedPlan:
-    """A claimed plan. token: proves the claim. seconds: until it expires, by the service's own clock."""
+    """A claimed plan.
+
+    token: proves the claim.
+    seconds: until it expires, by the service's own clock.
+    lease: seconds after a report in which no other agent gets it.
+    """
 
     plan: Mapping[str, Any]
     token: str
     seconds: float
+    lease: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +83,7 @@ class ApiClient:
         if answer.status_code == 204:
             return None
         claim, date = answer.json(), answer.headers.get("date", "")
-        return ClaimedPlan(claim["plan"], claim["token"], _seconds_left(claim["plan"], date))
+        return ClaimedPlan(claim["plan"], claim["token"], _seconds_left(claim["plan"], date), claim["lease_seconds"])
 
     async def report(self, plan: str, report: Mapping[str, Any]) -> None:
         await self._call("POST", f"/plans/{plan}/report", json=report)

@@ -24,6 +24,9 @@ from diagnoser.model.taxonomy import Action, Outcome
 from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, NodeQueryTable
 
 HEARTBEAT_SECONDS = 15.0
+LEASE_SHARE = 0.75
+"""Of a lease that was not renewed, how much an executor uses: clocks of replicas differ, and one of them may take it
+for over."""
 LOOK_SECONDS = 0.5
 UNCLEAR_SECONDS = 2.0
 """Wait before the look after a command that got no answer: it may still be under way."""
@@ -126,13 +129,20 @@ class Executor(Generic[S]):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _heartbeat(self, claimed: ClaimedPlan) -> None:
-        """Renews the lease while a step takes long. Ends only by an error."""
+        """Renews the lease while a step takes long. Ends only by an error: Unavailable once the service has been away
+        for so long that another agent may hold the plan."""
+        renewed = self.clock()
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
+            asked = self.clock()
             try:
-                await self._report(claimed, "progress")
+                async with asyncio.timeout(renewed + LEASE_SHARE * claimed.lease - asked):
+                    await self._report(claimed, "progress")
+                renewed = asked
             except Unavailable as error:
                 log.warning("heartbeat_failed", plan=claimed.plan["id"], why=str(error))
+            except TimeoutError:
+                raise Unavailable("the lease may be over, and the service does not answer") from None
 
     async def _end_of(self, claimed: ClaimedPlan) -> Done:
         verdict = await self._verdict(claimed.plan["diagnosis"])

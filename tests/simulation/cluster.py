@@ -34,14 +34,14 @@ _claimed: ContextVar[ClaimedPlan] = ContextVar("claimed")
 @dataclass(slots=True)
 class Scheduler(MemoryScheduler):
     """wrongs: what must not happen. acted: plans that changed something, by job and launch. launched: job and launch
-    that have a launch after them already. taken_out: node -> plan that it was taken out for. claims: of a plan, in the
-    order in which they acted."""
+    that have a launch after them already. taken_out: node -> plan that it was taken out for. holders: plan -> token of
+    its newest claim."""
 
     wrongs: list[str] = field(default_factory=list)
     acted: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     launched: set[tuple[str, int]] = field(default_factory=set)
     taken_out: dict[str, str] = field(default_factory=dict)
-    claims: dict[str, list[str]] = field(default_factory=dict)
+    holders: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: str) -> "Scheduler":
@@ -56,11 +56,6 @@ class Scheduler(MemoryScheduler):
         verb, name, *_ = command.words
         plan = claimed.plan
         place = plan["job"], plan["attempt"]
-        claims = self.claims.setdefault(plan["id"], [])
-        if claimed.token in claims[:-1]:
-            self.wrongs.append(f"{command.line!r} came from a claim of {plan['id']} that another one has followed")
-        if claimed.token not in claims:
-            claims.append(claimed.token)
         plans = self.acted.setdefault(place, set())
         plans.add(plan["id"])
         if len(plans) > 1:
@@ -95,8 +90,12 @@ class SimulatedCluster(MemoryCluster):
 
     async def run(self, command: Command) -> CommandAttempt:
         self.agent.check_alive()
+        claimed = _claimed.get()
+        plan = claimed.plan["id"]
+        if claimed.token != self.scheduler.holders[plan]:
+            self.scheduler.wrongs.append(f"{self.agent.name} acts for {plan}, which another agent has claimed since")
         self.scheduler.asked.append(" ".join(command.words))
-        arriving = self.site.outside.spawn(self._arrive(command, _claimed.get()))
+        arriving = self.site.outside.spawn(self._arrive(command, claimed))
         return await asyncio.shield(arriving)
 
     async def _arrive(self, command: Command, claimed: ClaimedPlan) -> CommandAttempt:
@@ -109,7 +108,7 @@ class SimulatedCluster(MemoryCluster):
         return CommandAttempt(command, None if fault else 0, "no" if fault else "")
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        await asyncio.sleep(self.site.chance.uniform(0.0, 90.0))
+        await asyncio.sleep(self.site.chance.uniform(0.0, 200.0))
         return await super().check(spec, round)
 
 
@@ -144,6 +143,8 @@ class Carrier(Executor[MemoryJob]):
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
         _claimed.set(claimed)
+        assert isinstance(self.cluster, SimulatedCluster)
+        self.cluster.scheduler.holders[claimed.plan["id"]] = claimed.token
         return await Executor.carry_out(self, claimed)
 
 

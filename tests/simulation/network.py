@@ -41,8 +41,8 @@ class Network(httpx.AsyncBaseTransport):
         answer = await self._answer(request)
         if chance.random() < trouble:
             raise httpx.ReadError("the answer was lost")
-        if isinstance(self.sender, Agent) and request.url.path.endswith("/claim") and chance.random() < 2 * trouble:
-            self.site.part(self.sender)  # with a plan in its hands
+        if isinstance(self.sender, Agent) and request.url.path.endswith("/claim") and answer.status_code == 200:
+            self._part_soon(self.sender)
         self._die_now_and_then()
         return answer
 
@@ -62,6 +62,11 @@ class Network(httpx.AsyncBaseTransport):
     async def _arrive_late(self, request: httpx.Request) -> None:
         await asyncio.sleep(self.site.chance.uniform(0.0, LATE_SECONDS))
         await self._answer(request)
+
+    def _part_soon(self, agent: Agent) -> None:
+        """Cut an agent off now and then while it carries out what it has claimed."""
+        if self.site.chance.random() < 5 * self.site.trouble:
+            asyncio.get_running_loop().call_later(self.site.chance.uniform(0.0, 20.0), self.site.part, agent)
 
     def _die_now_and_then(self) -> None:
         """Raises Killed."""

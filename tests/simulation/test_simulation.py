@@ -38,7 +38,7 @@ from tests.simulation.virtual_time import VirtualLoop
 from tests.thorough import THOROUGH
 from tests.unit.memory_cluster import PREFIX
 
-SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (30, 2)
+SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (8, 1)
 TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, COMPACTION_SECONDS = 150.0, 3600.0, 20.0, 20.0
 CLUSTERS = ("east", "west")
 SKEW_SECONDS = 5.0

@@ -21,7 +21,7 @@ from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.slurm.commands import run
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.agent.uncordon import give_back
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 from tests.unit.memory_cluster import Fault, MemoryCluster, MemoryJob, MemoryScheduler
 
@@ -66,6 +66,7 @@ class Service:
     results: list[list[dict[str, Any]]] = field(default_factory=list)
     vouched: list[bool | None] = field(default_factory=list)
     gone: bool = False
+    away: bool = False
     waits: int = 0
     after: str = "refused"
     heard: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,6 +84,8 @@ class Service:
     def answer(self, request: httpx.Request) -> httpx.Response:
         path = request.url.path
         body = json.loads(request.content or b"{}")
+        if self.away:
+            return httpx.Response(503)
         if path.endswith("/report"):
             if self.gone:
                 return httpx.Response(409, json={"detail": "not yours"})
@@ -169,6 +172,7 @@ async def carried_out(
     clock: Callable[[], float] = lambda: 0.0,
     *,
     seconds: float = 1e6,
+    lease: float = 1e6,
     dry: bool = False,
     commands: Commands = COMMANDS,
     queries: NodeQueryTable = NO_QUERIES,
@@ -180,7 +184,7 @@ async def carried_out(
         typed: Cluster[MemoryJob] = cluster
         known = (commands, state or AgentState(), queries)
         made = Executor(ApiClient(http), typed, "memory@host", clock, lambda: 1000.0, dry, *known)
-        await made.carry_out(ClaimedPlan(plan, "token", seconds))
+        await made.carry_out(ClaimedPlan(plan, "token", seconds, lease))
     return service
 
 
@@ -701,6 +705,18 @@ async def test_the_lease_is_renewed_while_a_step_takes_long() -> None:
     gate.set()
     await task
     assert service.end["state"] == "reached"
+
+
+@pytest.mark.usefixtures("fast_heartbeat")
+async def test_an_agent_that_cannot_renew_its_lease_stops() -> None:
+    """The check of its job's nodes still runs: another agent may have the plan before it is over."""
+    service, cluster = Service(), MemoryCluster(scheduler(gate=asyncio.Event()))  # the check never ends
+    task = asyncio.create_task(carried_out(cluster, service, CHECK, lambda: 1e9 * service.away))
+    await service.heard.wait()
+    service.away = True
+    with pytest.raises(Unavailable, match="lease"):
+        await task
+    assert cluster.scheduler.asked == ["hold seven", "free"]
 
 
 @pytest.mark.usefixtures("fast_heartbeat")

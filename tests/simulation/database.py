@@ -29,10 +29,10 @@ class InlineConnection(OneVisitConnection):
 
     def __init__(self, open: Callable[[], sqlite3.Connection]) -> None:
         super().__init__(open)
-        self._tx = _AtOnce()
+        self._tx = _AtOnce()  # type: ignore[assignment]
 
     def __await__(self) -> Any:
-        return self._connect().__await__()  # type: ignore[no-untyped-call]
+        return self._connect().__await__()
 
 
 class _AtOnce:

@@ -151,7 +151,7 @@ def left_out_ends(cases: Sequence[Case]) -> Iterator[tuple[Case, Mapping[str, fl
         held_out = [case for case in cases if _fold(case) == fold]
         ranker = _ranker([case for case in cases if _fold(case) != fold])
         for case in held_out:
-            processes = left_behind.find_processes(case.evidence, ends.says_last_words, ends.says_trouble)
+            processes = left_behind.find_processes(case.evidence, ends.says_last_words, ends.complains)
             yield case, ranker.shown(case.evidence, (), processes)
 
 

@@ -264,13 +264,11 @@ def mode_for(diagnosis: Diagnosis, mode: Mode, *, is_running: bool) -> Mode:
         decider = diagnosis.precedent.before.decided_by
     if decider.startswith("llm:"):
         return Mode.APPROVE
+    if is_running and diagnosis.outcome is Outcome.HUNG:
+        return Mode.ACT if _look(diagnosis) else Mode.APPROVE
     if decider == WAITING_RANKS:
-        mode = Mode.APPROVE
-    if not is_running:
-        return mode
-    if diagnosis.outcome is not Outcome.HUNG:
-        return mode
-    return Mode.ACT if _look(diagnosis) else Mode.APPROVE
+        return Mode.APPROVE
+    return Mode.ACT
 
 
 def _look(diagnosis: Diagnosis) -> HangLook | None:

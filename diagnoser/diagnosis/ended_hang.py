@@ -65,7 +65,7 @@ def _ended_by(diagnosis: Diagnosis, events: Iterable[Event]) -> str:
             return f"a cancellation ({event.reason or 'no reason given'})"
         if event.kind is EventKind.PREEMPTED:
             return "a preemption"
-        if (event.kind, event.rank) == (EventKind.EXIT, None):
+        if event.kind is EventKind.EXIT and event.rank is None:
             return _REASONS.get(event.reason, "") or _by_status(diagnosis, event)
     return ""
 

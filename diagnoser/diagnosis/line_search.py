@@ -49,9 +49,13 @@ class StreamFilter:
     provenance: str | None = None
 
     def fits(self, stream: Stream) -> bool:
-        wanted = self.source, self.node, self.rank, self.provenance
-        shown = stream.source, stream.node, stream.rank, stream.provenance
-        return all(value in (None, known) for value, known in zip(wanted, shown, strict=True))
+        if self.source is not None and stream.source != self.source:
+            return False
+        if self.node is not None and stream.node != self.node:
+            return False
+        if self.rank is not None and stream.rank != self.rank:
+            return False
+        return self.provenance is None or stream.provenance == self.provenance
 
 
 EVERY_STREAM = StreamFilter()

@@ -165,7 +165,7 @@ def seen_in(points: Sequence[Progress], *, is_running: bool) -> list[MetricEvent
         events.append(
             MetricEvent(MetricEventKind.SPIKE, point, f"{point.metric} spiked to {highest:.4g} and came back")
         )
-    timed = [point for point in points if (point.stage, point.rank) == (Stage.TRAIN, points[0].rank)]
+    timed = [point for point in points if point.stage is Stage.TRAIN and point.rank == points[0].rank]
     if event := slower(timed):
         events.append(event)
     return sorted(events, key=lambda event: event.point.line)

@@ -157,8 +157,9 @@ def _is_final(raised: RaisedException) -> bool:
 
 def _as_deep(raised: RaisedException, said: Classification, by: str) -> tuple[FailureType, str] | None:
     """What the words say; None where they only name another class than a standard one that was raised."""
-    if (raised.class_type, said.type) == (FailureType.ASSERTION_ERROR, FailureType.DATASET_LOADING_ERROR):
-        return None  # the program's own check of a record that was read
+    is_own_check = raised.class_type is FailureType.ASSERTION_ERROR
+    if is_own_check and said.type is FailureType.DATASET_LOADING_ERROR:
+        return None  # of a record that was read
     if not raised.is_known:
         return said.type, by
     if said.type in _OF_CLASSES:

@@ -454,7 +454,7 @@ def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
     if root.names_no_failure:
         return root
     least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
-    raised = [c for c in nearby if (c.raised, c.type) == (True, root.type)]
+    raised = [c for c in nearby if c.raised and c.type is root.type]
     best = max(raised, key=_exactness, default=root)
     return best if best.specificity >= least else root
 

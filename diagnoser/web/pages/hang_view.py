@@ -242,7 +242,10 @@ class _Run:
     detail: str
 
     def goes_on(self, x: int, state: RankState, detail: str) -> bool:
-        return (x, state, detail) == (self.x + self.width, self.state, self.detail)
+        """Tell whether a rank is shown right behind, and looks the same."""
+        if x != self.x + self.width:
+            return False
+        return state is self.state and detail == self.detail
 
 
 def _strip(

@@ -24,6 +24,8 @@ def test_a_dead_node_is_named_and_kept_out(cluster: Cluster, tmp_path: Path) -> 
         until(lambda: cluster.state(job)[0] == "RUNNING", "the job runs")
         bad = "gpu-02"
         assert cluster.state(job)[1] == "gpu-[01-02]"
+        path = f"/api/v1/jobs/slurm-{NAME}-{job}"
+        until(lambda: found.client.get(path).status_code == 200, "the agent has seen it run")
         cluster.end(bad, kill=True)
         until(lambda: cluster.state(job)[0] == "COMPLETED", "the job ran again and is complete")
         plan = found.ended_plan(job)

@@ -228,25 +228,42 @@ def _server(given: _Server | None) -> Server | None:
 
 def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """To infer and to score: the task's own, else the engine's."""
-    infer, score = file.engine.infer or (), file.engine.score or ()
-    if lm_eval := file.engine.lm_eval:
-        script, shard = (lm_eval.python, "{lm_eval_engine}"), ("{samples}", "{task}", "{first}", "{last}")
-        infer = (*script, "ask", "{url}", *shard)
-        if file.server:
-            infer = (*script, "infer", *shard, *_lm_eval_words(lm_eval))
-        score = (*script, "score", "{samples}", "{scores}", "{task}", lm_eval.include or "")
-    elif compass := file.engine.opencompass:
-        script = (compass.python, "{opencompass_engine}")
-        infer = (*script, "infer", "{samples}", "{checkpoint}", "{task}", "{first}", "{last}", *compass.run)
-        score = (*script, "score", "{samples}", "{checkpoint}", "{task}", "{scores}", *compass.run)
-    elif engine := file.engine.inspect_ai:
-        run = ("python3", "{inspect_engine}")
-        quiet = ("--display", "plain")
-        evaluate = (engine.program, "eval", task.inspect_task or task.name, "--model", engine.model, "--no-score")
-        logs = ("--limit", "{start}-{last}", "--log-dir", "{samples}", "--log-format", "json")
-        infer = (*run, "infer", "{samples}", *evaluate, *logs, *quiet, *engine.eval)
-        score = (*run, "score", "{samples}", "{scores}", engine.program, "score", *quiet, *engine.score)
+    infer, score = _engine_commands(file, task)
     return task.infer or infer, task.score or score
+
+
+def _engine_commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if lm_eval := file.engine.lm_eval:
+        return _lm_eval_commands(lm_eval, has_server=file.server is not None)
+    if compass := file.engine.opencompass:
+        return _opencompass_commands(compass)
+    if inspect := file.engine.inspect_ai:
+        return _inspect_commands(inspect, task.inspect_task or task.name)
+    return file.engine.infer or (), file.engine.score or ()
+
+
+def _lm_eval_commands(lm_eval: _LmEval, *, has_server: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    script, shard = (lm_eval.python, "{lm_eval_engine}"), ("{samples}", "{task}", "{first}", "{last}")
+    score = (*script, "score", "{samples}", "{scores}", "{task}", lm_eval.include or "")
+    if has_server:
+        return (*script, "infer", *shard, *_lm_eval_words(lm_eval)), score
+    return (*script, "ask", "{url}", *shard), score
+
+
+def _opencompass_commands(compass: _OpenCompass) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    script = (compass.python, "{opencompass_engine}")
+    infer = (*script, "infer", "{samples}", "{checkpoint}", "{task}", "{first}", "{last}", *compass.run)
+    score = (*script, "score", "{samples}", "{checkpoint}", "{task}", "{scores}", *compass.run)
+    return infer, score
+
+
+def _inspect_commands(inspect: _InspectAI, task: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    script, quiet = ("python3", "{inspect_engine}"), ("--display", "plain")
+    evaluate = (inspect.program, "eval", task, "--model", inspect.model, "--no-score")
+    logs = ("--limit", "{start}-{last}", "--log-dir", "{samples}", "--log-format", "json")
+    infer = (*script, "infer", "{samples}", *evaluate, *logs, *quiet, *inspect.eval)
+    score = (*script, "score", "{samples}", "{scores}", inspect.program, "score", *quiet, *inspect.score)
+    return infer, score
 
 
 def _lm_eval_server(lm_eval: _LmEval) -> Server:

@@ -77,16 +77,27 @@ def changed_fields(
     before: Mapping[str, object] | None, after: Mapping[str, object] | None
 ) -> tuple[dict[str, object] | None, dict[str, object] | None]:
     """The fields of an object that a change touched, as they were and as they are, each cut to what a person reads."""
-    names = sorted({*(before or {}), *(after or {})})
-    touched = [name for name in names if before is None or after is None or before.get(name) != after.get(name)]
-    return tuple(  # type: ignore[return-value]
-        None if side is None else _shown({name: side[name] for name in touched if name in side})
-        for side in (before, after)
-    )
+    if before is None or after is None:
+        return _shown(before), _shown(after)
+    was: dict[str, object] = {}
+    becomes: dict[str, object] = {}
+    for name in sorted({*before, *after}):
+        if before.get(name) == after.get(name):
+            continue
+        if name in before:
+            was[name] = before[name]
+        if name in after:
+            becomes[name] = after[name]
+    return _shown(was), _shown(becomes)
 
 
-def _shown(fields: Mapping[str, object]) -> dict[str, object]:
-    return {name: "(hidden)" if name in HIDDEN else _cut(value, DEPTH_MOST) for name, value in fields.items()}
+def _shown(fields: Mapping[str, object] | None) -> dict[str, object] | None:
+    if fields is None:
+        return None
+    shown: dict[str, object] = {}
+    for name in sorted(fields):
+        shown[name] = "(hidden)" if name in HIDDEN else _cut(fields[name], DEPTH_MOST)
+    return shown
 
 
 def _cut(value: object, depth: int) -> object:

@@ -323,9 +323,9 @@ class Diagnosis:
     @property
     def held_up(self) -> str:
         """Who holds up how many ranks, where the verdict rests on it; else ""."""
-        suspects, root = self.hang.suspects if self.hang else (), self.root_cause
-        rests = bool(suspects) and root is not None and root.rank == suspects[0].rank
-        return self.hang.headline if self.hang and rests else ""
+        if self.hang is None or self.root_cause is None or not self.hang.suspects:
+            return ""
+        return self.hang.headline if self.root_cause.rank == self.hang.suspects[0].rank else ""
 
 
 def rules_verdict(diagnosis: Diagnosis) -> RulesVerdict:

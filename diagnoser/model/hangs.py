@@ -79,6 +79,10 @@ class HangSuspect:
     stuck_in: str = ""
     work_seconds: float = 0.0
 
+    @property
+    def place(self) -> str:
+        return f"{self.rank} on {self.node}" if self.node else str(self.rank)
+
 
 @dataclass(frozen=True, slots=True)
 class HangLook:
@@ -132,13 +136,17 @@ class HangFindings:
         """Who holds up how many: ``Rank 12 on gpu-017 holds up 15 ranks``; "" where nobody is suspected."""
         if not self.suspects:
             return ""
-        alike = [suspect for suspect in self.suspects if suspect.kind is self.suspects[0].kind]
-        named = [f"{suspect.rank}{f' on {suspect.node}' if suspect.node else ''}" for suspect in alike[:_NAMED]]
-        listed = ", ".join(named[:-1]) + f" and {named[-1]}" if len(named) > 1 else named[0]
-        singular, plural = _DOES.get(alike[0].kind, ("holds up", "hold up"))
-        counted = f"{self.waiting} rank{'' if self.waiting == 1 else 's'}"
-        held = "the others" if not self.waiting or alike[0].kind in _DOES else counted
-        return f"Rank {listed} {singular} {held}" if len(named) == 1 else f"Ranks {listed} {plural} {held}"
+        kind = self.suspects[0].kind
+        named = [suspect.place for suspect in self.suspects if suspect.kind is kind][:_NAMED]
+        singular, plural = _DOES.get(kind, ("holds up", "hold up"))
+        if len(named) == 1:
+            return f"Rank {named[0]} {singular} {self._held(kind)}"
+        return f"Ranks {', '.join(named[:-1])} and {named[-1]} {plural} {self._held(kind)}"
+
+    def _held(self, kind: SuspectKind) -> str:
+        if not self.waiting or kind in _DOES:
+            return "the others"
+        return f"{self.waiting} rank" if self.waiting == 1 else f"{self.waiting} ranks"
 
 
 _DOES = {

@@ -315,13 +315,17 @@ class TransitionResult:
     def reasons(self) -> list[str]:
         """The reason of each plan whose state or reason changed, for the counter of transitions."""
         changed = [plan for plan in self.others if plan.state is PlanState.SUPERSEDED]
-        plan, before = self.plan, self.before
-        is_same = plan is not None and before is not None and plan.id == before.id
-        if plan and before and is_same:
-            is_proposal = not before.history  # nothing has happened to it: it was not stored before
-            if is_proposal or (before.state, before.reason) != (plan.state, plan.reason):
-                changed.append(plan)
+        if self.plan and self.before and self._has_changed(self.plan, self.before):
+            changed.append(self.plan)
         return [plan.reason for plan in changed]
+
+    @staticmethod
+    def _has_changed(plan: Plan, before: Plan) -> bool:
+        if plan.id != before.id:
+            return False
+        if not before.history:  # nothing had happened to it: it was not stored before
+            return True
+        return plan.state is not before.state or plan.reason != before.reason
 
 
 PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]

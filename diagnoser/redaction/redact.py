@@ -178,9 +178,12 @@ def mask_key_blocks(lines: Iterable[str]) -> Iterator[str]:
     """The lines with key blocks masked; a single line of a block may be too short to be recognised by itself."""
     inside = False
     for line in lines:
-        key_line = inside and _KEY_LINE.fullmatch(line)
-        inside = ("PRIVATE KEY-----" in line and "-----BEGIN" in line) or bool(key_line)
-        yield f"{key_line[1]}<private key>" if key_line else line
+        key_line = _KEY_LINE.fullmatch(line) if inside else None
+        if key_line:
+            yield f"{key_line[1]}<private key>"
+            continue
+        inside = "-----BEGIN" in line and "PRIVATE KEY-----" in line
+        yield line
 
 
 def load(path: str, text: str, *, addresses: bool = False) -> Redactor:

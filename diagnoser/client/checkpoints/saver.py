@@ -389,11 +389,19 @@ class Checkpointer:
 def _place(environment: Mapping[str, str], rank: int | None, ranks: int | None) -> tuple[int, int]:
     """(rank, ranks). Raises ValueError."""
     if rank is None and ranks is None:
-        names = (names for names in RANK_VARIABLES if all(environment.get(name, "").isdigit() for name in names))
-        rank, ranks = next(((int(environment[a]), int(environment[b])) for a, b in names), (0, 1))
+        rank, ranks = _launched_as(environment)
     if rank is None or ranks is None or not 0 <= rank < ranks:
         raise ValueError("rank {} of {} ranks: name both, or neither".format(rank, ranks))
     return rank, ranks
+
+
+def _launched_as(environment: Mapping[str, str]) -> tuple[int, int]:
+    """(rank, ranks) as the launcher says; the only rank where there is none."""
+    for rank_name, ranks_name in RANK_VARIABLES:
+        rank, ranks = environment.get(rank_name, ""), environment.get(ranks_name, "")
+        if rank.isdigit() and ranks.isdigit():
+            return int(rank), int(ranks)
+    return 0, 1
 
 
 def _has_world_of(ranks: int) -> bool:

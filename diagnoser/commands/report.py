@@ -34,8 +34,8 @@ def report(
         return
     since = now - seconds("7d" if week else within)
     with collection_paused():
-        outcomes = with_store(lambda store: store.impact.outcomes(since, ATTEMPTS), "report")
-        made = build_report(outcomes, since, now, is_sample=len(outcomes) == ATTEMPTS)
+        attempts = with_store(lambda store: store.impact.attempts(since, ATTEMPTS), "report")
+        made = build_report(attempts, since, now, is_sample=len(attempts) == ATTEMPTS)
     if as_json:
         print_json(RecordJson(ImpactReport).plain(made))
         return

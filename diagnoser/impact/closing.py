@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from enum import StrEnum
 
-from diagnoser.model import AttemptOutcome, FailedRun, Mode, PlanReason, PlanState
+from diagnoser.model import AttemptOutcome, Mode, PlanReason, PlanState
 from diagnoser.model.taxonomy import Category
-from diagnoser.recovery.downtime import GIVEN_UP
 
 
 class Closing(StrEnum):
@@ -47,11 +46,11 @@ _BY_REASON: Mapping[str, Closing] = {
 _MAY_MOVE = frozenset[str | None]({PlanState.WAITING, PlanState.SENT, None})
 
 
-def closing_of(outcome: AttemptOutcome, run: FailedRun, now: float) -> Closing:
-    """Classify a failure. run: of the attempt."""
-    if run.by_plan and not outcome.has_waited:
+def closing_of(outcome: AttemptOutcome, *, is_down: bool) -> Closing:
+    """Classify a failure. is_down: it failed less than a day ago, and its job is not launched again yet."""
+    if outcome.state == PlanState.REACHED and not outcome.has_waited:
         return Closing.AUTOMATIC
-    if run.relaunched is None and now - run.failed < GIVEN_UP and outcome.state in _MAY_MOVE:
+    if is_down and outcome.state in _MAY_MOVE:
         return Closing.OPEN
     if outcome.category == Category.UNKNOWN or outcome.state is None:
         return Closing.UNKNOWN

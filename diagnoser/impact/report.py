@@ -2,23 +2,30 @@
 
 import math
 from bisect import bisect_left
-from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import chain, compress
-from operator import attrgetter
 from statistics import median
-from typing import TypeVar
+
+import numpy as np
 
 from diagnoser.impact import poisson
 from diagnoser.impact.closing import Closing, closing_of
+from diagnoser.impact.columns import Attempts, Categorical, K, Texts
 from diagnoser.impact.failures import failed_runs, gpus_of
-from diagnoser.impact.training_time import HOUR, LongJob, RunTime, long_jobs, run_times
-from diagnoser.model import AttemptOutcome, FailedRun
+from diagnoser.impact.training_time import HOUR, LongJob, RunTimes, long_jobs, run_times
 from diagnoser.model.taxonomy import Category, FailureType
 from diagnoser.model.weeks import week_of
-from diagnoser.recovery.downtime import RecoveryFigures, lost_hours, manual_recovery, recovery_figures
+from diagnoser.recovery.downtime import GIVEN_UP
+from diagnoser.recovery.failed_runs import (
+    FailedRuns,
+    Floats,
+    RecoveryFigures,
+    at_least_zero,
+    is_known,
+    lost_hours,
+    manual_recovery,
+    recovery_figures,
+)
 from diagnoser.wording import words
 
 ATTEMPTS, SHOWN_ATTEMPTS = 200_000, 50_000
@@ -29,6 +36,7 @@ _MOST_GPUS = (1, 8, 64, 512, 4096)
 """Most GPUs of a job of each size; larger ones are the last size."""
 SIZES = ("1", "2-8", "9-64", "65-512", "513-4096", "4097+")
 UNKNOWN_SIZE = "unknown"
+_ALL_SIZES = (*SIZES, UNKNOWN_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,129 +134,130 @@ class ImpactReport:
 
 @dataclass(frozen=True, slots=True)
 class _Failures:
-    """The failures that are counted, a list for each fact of them. hours: None where the GPUs are not known."""
+    """The failures that are counted, a column for each fact. hours: 0 where the GPUs are not known."""
 
-    outcomes: Sequence[AttemptOutcome]
-    runs: Sequence[FailedRun]
-    closings: Sequence[Closing]
-    hours: Sequence[float | None]
-
-
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-_Text = Callable[[AttemptOutcome], str]
-_CATEGORY: _Text = attrgetter("category")
-_CLUSTER: _Text = attrgetter("cluster")
-_Seconds = Callable[[AttemptOutcome], float | None]
-_WAITED: _Seconds = attrgetter("waited")
-_STARTUP: _Seconds = attrgetter("startup")
+    attempts: Attempts
+    runs: FailedRuns
+    closings: Categorical[Closing]
+    hours: Floats
 
 
 def build_report(
-    outcomes: Sequence[AttemptOutcome], since: float, now: float, *, cluster: str = "", is_sample: bool = False
+    attempts: Attempts, since: float, now: float, *, cluster: str = "", is_sample: bool = False
 ) -> ImpactReport:
     """Report the failures whose verdict was made after ``since``, and the attempts that ran since then.
 
-    outcomes: ordered by job and number. cluster: the one that is reported on, "" for all; a job may move.
+    cluster: the one that is reported on, "" for all; a job may move.
     """
-    all_runs = failed_runs(outcomes)
+    runs = failed_runs(attempts)
     if cluster:
-        is_there = [outcome.cluster == cluster for outcome in outcomes]
-        outcomes, all_runs = list(compress(outcomes, is_there)), list(compress(all_runs, is_there))
-    times = run_times(outcomes, all_runs, since, now)
-    launched = [outcome for outcome in outcomes if outcome.opened >= since]
-    queues, startups = _seconds_by_size(launched, _WAITED), _seconds_by_size(launched, _STARTUP)
-    failures = _failures(outcomes, all_runs, since, now)
+        is_there = attempts.cluster.is_any((cluster,))
+        attempts, runs = attempts.where(is_there), runs.where(is_there)
+    times, sizes = run_times(attempts, runs, since, now), _sizes(attempts)
+    is_launched = attempts.opened >= since
+    waited = np.where(is_launched, attempts.waited, np.nan)
+    startup = np.where(is_launched, attempts.startup, np.nan)
+    failures = _failures(attempts, runs, since, now)
+    failed, closings = failures.attempts, _by_closing(failures)
     return ImpactReport(
         since=since,
         until=now,
-        attempts=len(outcomes),
+        attempts=len(attempts),
         recovery=recovery_figures(failures.runs, now),
         manual=manual_recovery(failures.runs),
-        closings=dict.fromkeys(Closing, 0) | Counter(failures.closings),
-        share=_closed("", failures.closings),
+        closings=closings,
+        share=_share("", len(failed) - closings[Closing.OPEN], closings[Closing.AUTOMATIC]),
         by_week=_by_week(failures),
-        by_category=_shares(failures, _CATEGORY),
-        by_cluster=_shares(failures, _CLUSTER),
-        cost_by_category=_costs(failures, _CATEGORY),
-        cost_by_type=list(map(_of_type, _costs(failures, attrgetter("type")))),
-        cost_by_size=_costs(failures, _size_of),
-        cost_by_user=_costs(failures, attrgetter("user"), most=LISTED),
-        costly_nodes=_costs(failures, attrgetter("node"), _CLUSTER, most=MOST_COSTLY),
-        costly_jobs=_costs(failures, attrgetter("job"), most=MOST_COSTLY),
+        by_category=_shares(failures, failed.category),
+        by_cluster=_shares(failures, failed.cluster),
+        cost_by_category=_costs(failures, failed.category),
+        cost_by_type=list(map(_of_type, _costs(failures, failed.type))),
+        cost_by_size=_costs(failures, _sizes(failed)),
+        cost_by_user=_costs(failures, failed.user)[:LISTED],
+        costly_nodes=_sum_up(failures, failed.cluster.paired(failed.node))[:MOST_COSTLY],
+        costly_jobs=_costs(failures, failed.job)[:MOST_COSTLY],
         costly_incidents=_incidents(failures),
-        to_verdict=spread(run.diagnosed - run.failed for run in failures.runs),
-        to_plan=spread(_until_plan(failures)),
-        to_relaunch=spread(run.relaunched - run.failed for run in failures.runs if run.relaunched is not None),
-        rates=_rates(times, since),
-        long_jobs=long_jobs(times)[:LISTED],
-        queue=spread(chain.from_iterable(queues.values())),
-        queue_by_size=_spreads(queues),
-        startup=spread(chain.from_iterable(startups.values())),
-        startup_by_size=_spreads(startups),
-        relaunches=sum(outcome.number > 1 for outcome in launched),
+        to_verdict=spread(failures.runs.diagnosed - failures.runs.failed),
+        to_plan=spread(failed.planned - failures.runs.failed),
+        to_relaunch=spread(failures.runs.relaunched - failures.runs.failed),
+        rates=_rates(attempts, runs, times, since),
+        long_jobs=long_jobs(attempts, runs, times)[:LISTED],
+        queue=spread(waited),
+        queue_by_size=_by_size(waited, sizes),
+        startup=spread(startup),
+        startup_by_size=_by_size(startup, sizes),
+        relaunches=int(np.count_nonzero(is_launched & (attempts.number > 1))),
         is_sample=is_sample,
     )
 
 
-def _failures(
-    outcomes: Iterable[AttemptOutcome], all_runs: Iterable[FailedRun | None], since: float, now: float
-) -> _Failures:
+def _failures(attempts: Attempts, all_runs: FailedRuns, since: float, now: float) -> _Failures:
     """all_runs: the failure of each attempt."""
-    counted = [
-        (outcome, run)
-        for outcome, run in zip(outcomes, all_runs, strict=True)
-        if run is not None and run.diagnosed >= since
-    ]
-    runs = [run for _, run in counted]
-    return _Failures(
-        outcomes=[outcome for outcome, _ in counted],
-        runs=runs,
-        closings=[closing_of(outcome, run, now) for outcome, run in counted],
-        hours=[lost_hours(run, now) if run.gpus else None for run in runs],
-    )
+    is_counted = is_known(all_runs.failed) & (all_runs.diagnosed >= since)
+    failed, runs = attempts.where(is_counted), all_runs.where(is_counted)
+    return _Failures(failed, runs, _closings(failed, runs, now), lost_hours(runs, now))
 
 
-def _grouped(keys: Iterable[K], values: Iterable[V]) -> dict[K, list[V]]:
-    """keys: of the group of each value, in their order."""
-    groups = defaultdict[K, list[V]](list)
-    for key, value in zip(keys, values, strict=True):
-        groups[key].append(value)
-    return groups
+def _closings(failed: Attempts, runs: FailedRuns, now: float) -> Categorical[Closing]:
+    """Classify failures: one of all those that are alike."""
+    is_down = ~is_known(runs.relaunched) & (now - runs.failed < GIVEN_UP)
+    facts = failed.state.codes, failed.mode.codes, failed.reason.codes, failed.category.codes
+    alike = is_down.astype(np.intp)
+    for fact in (*facts, failed.has_waited == 1, failed.is_vouched == 1):
+        alike = alike * (fact.max(initial=0) + 1) + fact  # a number for each combination of facts
+    _, examples, kinds = np.unique(alike, return_index=True, return_inverse=True)
+    closings = [closing_of(failed.at(place), is_down=bool(is_down[place])) for place in examples.tolist()]
+    return Categorical(kinds, closings)
 
 
-def _closed(name: str, closings: Sequence[Closing], start: float = 0.0) -> ClosedShare:
-    automatic = closings.count(Closing.AUTOMATIC)
-    closed = len(closings) - closings.count(Closing.OPEN)
+def _by_closing(failures: _Failures) -> dict[Closing, int]:
+    counted = dict.fromkeys(Closing, 0)
+    for closing, count in zip(failures.closings.values, failures.closings.counts(), strict=True):
+        counted[closing] += count
+    return counted
+
+
+def _share(name: str, closed: int, automatic: int, start: float = 0.0) -> ClosedShare:
     share = automatic / closed if closed else None
     return ClosedShare(name, closed, automatic, share, start)
 
 
+def _closed(failures: _Failures, groups: Categorical[K]) -> list[tuple[K, int, int]]:
+    """Count the failures of each group that are closed, and those without a person."""
+    closed = groups.counts(~failures.closings.is_any((Closing.OPEN,)))
+    automatic = groups.counts(failures.closings.is_any((Closing.AUTOMATIC,)))
+    counts = zip(groups.values, groups.counts(), closed, automatic, strict=True)
+    return [(value, ended, alone) for value, count, ended, alone in counts if count]
+
+
 def _by_week(failures: _Failures) -> list[ClosedShare]:
-    weeks = _grouped([week_of(run.diagnosed) for run in failures.runs], failures.closings)
-    return [_closed("", weeks[start], start) for start in sorted(weeks)]
+    starts, weeks = np.unique([week_of(time) for time in failures.runs.diagnosed.tolist()], return_inverse=True)
+    groups = _closed(failures, Categorical(weeks, starts.tolist()))
+    return [_share("", closed, automatic, start) for start, closed, automatic in groups]
 
 
-def _shares(failures: _Failures, name_of: _Text) -> list[ClosedShare]:
-    groups = _grouped(map(name_of, failures.outcomes), failures.closings)
-    return [_closed(name, groups[name]) for name in sorted(groups)]
+def _shares(failures: _Failures, groups: Texts) -> list[ClosedShare]:
+    return [_share(name or "", closed, automatic) for name, closed, automatic in sorted(_closed(failures, groups))]
 
 
-def _no_cluster(_: AttemptOutcome) -> str:
-    """Most groups are no cluster's."""
-    return ""
+def _costs(failures: _Failures, names: Texts | Categorical[str]) -> list[Cost]:
+    """Sum up the cost of each group that has a name, the highest first. names: of the groups."""
+    return _sum_up(failures, Categorical(names.codes, [("", name) for name in names.values]))
 
 
-def _costs(failures: _Failures, name_of: _Text, cluster_of: _Text = _no_cluster, most: int | None = None) -> list[Cost]:
-    """Sum up the cost of each group that has a name; of the ``most`` highest, the highest first."""
-    keys = zip(map(cluster_of, failures.outcomes), map(name_of, failures.outcomes), strict=True)
-    sums = []
-    for (cluster, name), members in _grouped(keys, failures.hours).items():
-        if name:
-            known = [hours for hours in members if hours is not None]
-            sums.append((-math.fsum(known), -len(members), cluster, name, len(members) - len(known)))
-    highest = sorted(sums)[:most]
-    return [Cost(name, -count, -hours, without_gpus, cluster) for hours, count, cluster, name, without_gpus in highest]
+def _sum_up(failures: _Failures, groups: Categorical[tuple[str | None, str | None]]) -> list[Cost]:
+    """groups: cluster and name of each."""
+    hours, without_gpus = groups.sums(failures.hours), groups.counts(failures.runs.gpus == 0)
+    sums = zip(groups.values, groups.counts(), hours, without_gpus, strict=True)
+    costs = []
+    for (cluster, name), count, lost, unknown in sums:
+        if name and count:
+            costs.append(Cost(name, count, lost, unknown, cluster or ""))
+    return sorted(costs, key=_by_cost)
+
+
+def _by_cost(cost: Cost) -> tuple[float, int, str, str]:
+    return -cost.gpu_hours, -cost.failures, cost.cluster, cost.name
 
 
 def _of_type(cost: Cost) -> Cost:
@@ -257,10 +266,10 @@ def _of_type(cost: Cost) -> Cost:
 
 def _incidents(failures: _Failures) -> list[Cost]:
     """The incidents that cost most, by the type of their newest failure and their node."""
-    costs = []
-    for cost in _costs(failures, attrgetter("incident"), most=MOST_COSTLY):
-        members = [outcome for outcome in failures.outcomes if outcome.incident == cost.name]
-        newest = max(members, key=attrgetter("diagnosed"))
+    failed, costs = failures.attempts, []
+    for cost in _costs(failures, failed.incident)[:MOST_COSTLY]:
+        diagnosed = np.where(failed.incident.is_any((cost.name,)), failed.diagnosed, -np.inf)
+        newest = failed.at(int(diagnosed.argmax()))
         label = words.name(newest.type or FailureType.UNKNOWN)
         if newest.node:
             label = f"{label} on {newest.node}"
@@ -268,42 +277,24 @@ def _incidents(failures: _Failures) -> list[Cost]:
     return costs
 
 
-def _until_plan(failures: _Failures) -> Iterator[float]:
-    """Seconds from failures to their plans, of those that have one."""
-    for outcome, run in zip(failures.outcomes, failures.runs, strict=True):
-        if outcome.planned is not None:
-            yield outcome.planned - run.failed
-
-
-def spread(seconds: Iterable[float]) -> Spread:
-    """A clock that is ahead makes no negative time."""
-    ordered = sorted([value if value > 0.0 else 0.0 for value in seconds])  # max() takes four times as long
+def spread(seconds: Floats) -> Spread:
+    """Those that are known count. A clock that is ahead makes no negative time."""
+    ordered = np.sort(at_least_zero(seconds[is_known(seconds)])).tolist()
     if not ordered:
         return Spread(0)
     return Spread(len(ordered), median(ordered), ordered[math.ceil(0.9 * len(ordered)) - 1])
 
 
-def _seconds_by_size(launched: Iterable[AttemptOutcome], seconds_of: _Seconds) -> dict[str, list[float]]:
-    """Seconds of the launches that say them, by the size of the job, the smallest first."""
-    by_size = defaultdict[str, list[float]](list)
-    for outcome in launched:
-        seconds = seconds_of(outcome)
-        if seconds is not None:
-            by_size[_size_of(outcome)].append(seconds)
-    return {size: by_size[size] for size in (*SIZES, UNKNOWN_SIZE) if size in by_size}
+def _by_size(seconds: Floats, sizes: Categorical[str]) -> dict[str, Spread]:
+    """Spread of the launches whose seconds are known, by the size of the job, the smallest first."""
+    spreads = {size: spread(seconds[sizes.is_any((size,))]) for size in sizes.values}
+    return {size: known for size, known in spreads.items() if known.count}
 
 
-def _spreads(seconds: Mapping[str, Iterable[float]]) -> dict[str, Spread]:
-    return {name: spread(values) for name, values in seconds.items()}
-
-
-def _size_of(outcome: AttemptOutcome) -> str:
-    return _size_of_label(outcome.gpus)
-
-
-@lru_cache(1024)
-def _size_of_label(label: str | None) -> str:
-    return size_of(gpus_of(label))
+def _sizes(attempts: Attempts) -> Categorical[str]:
+    """The size of each attempt's job, of all that there are."""
+    sizes = [_ALL_SIZES.index(size_of(gpus_of(label))) for label in attempts.gpus.values]
+    return Categorical(np.array(sizes, np.intp)[attempts.gpus.codes], _ALL_SIZES)
 
 
 def size_of(gpus: int | None) -> str:
@@ -313,16 +304,14 @@ def size_of(gpus: int | None) -> str:
     return SIZES[bisect_left(_MOST_GPUS, gpus)]
 
 
-def _rates(times: Iterable[RunTime], since: float) -> list[FailureRate]:
-    """Rate of each size that ran, the smallest jobs first."""
-    hours, failures = defaultdict[str, float](float), defaultdict[str, int](int)
-    for time in times:
-        size = _size_of(time.outcome)
-        hours[size] += (time.end - time.start) / HOUR
-        is_infrastructure = time.outcome.category == Category.INFRASTRUCTURE
-        if is_infrastructure and time.run and time.run.diagnosed >= since:
-            failures[size] += 1
-    return [failure_rate(size, hours[size], failures[size]) for size in (*SIZES, UNKNOWN_SIZE) if size in hours]
+def _rates(attempts: Attempts, runs: FailedRuns, times: RunTimes, since: float) -> list[FailureRate]:
+    """Rate of each size that ran, the smallest jobs first. runs, times: of each attempt."""
+    sizes = _sizes(attempts)
+    is_infrastructure = attempts.category.is_any((Category.INFRASTRUCTURE,))
+    failures = sizes.counts(is_infrastructure & is_known(runs.failed) & (runs.diagnosed >= since))
+    hours = np.bincount(sizes.codes, (times.end - times.start) / HOUR, len(_ALL_SIZES)).tolist()
+    sums = zip(sizes.values, hours, failures, sizes.counts(), strict=True)
+    return [failure_rate(size, ran, failed) for size, ran, failed, count in sums if count]
 
 
 def failure_rate(size: str, hours: float, failures: int) -> FailureRate:

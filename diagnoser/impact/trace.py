@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+import numpy as np
+
 from diagnoser.impact.report import LISTED, SIZES, FailureRate, Spread, failure_rate, size_of, spread
 from diagnoser.impact.training_time import HOUR
 from diagnoser.model.errors import BadInput
@@ -103,7 +105,7 @@ class _Tally:
 
     def group(self, name: str) -> TraceGroup:
         gpu_hours, failed_gpu_hours = self.gpu_seconds / HOUR, self.failed_gpu_seconds / HOUR
-        return TraceGroup(name, self.jobs, self.failed, gpu_hours, failed_gpu_hours, spread(self.queues))
+        return TraceGroup(name, self.jobs, self.failed, gpu_hours, failed_gpu_hours, spread(np.array(self.queues)))
 
 
 _Tallies = defaultdict[str, _Tally]
@@ -145,7 +147,7 @@ def _build(rows: Iterator[list[str]]) -> TraceReport:
         since=min(submitted, default=None),
         until=max(ended, default=None),
         total=total.group(""),
-        run=spread(runs),
+        run=spread(np.array(runs)),
         cpu_jobs=cpu_jobs,
         unreadable=unreadable,
         by_state=_groups(states),

@@ -1,26 +1,30 @@
 """Measures how much of their time long jobs trained: ETTR and goodput of a job, from its attempts and checkpoints."""
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, zip_longest
 from operator import attrgetter
 from typing import NamedTuple
 
+import numpy as np
+
+from diagnoser.impact.columns import Attempts
 from diagnoser.impact.failures import gpus_of
-from diagnoser.model import AttemptOutcome, FailedRun
+from diagnoser.recovery.failed_runs import Bools, FailedRuns, Floats, at_least_zero, is_known
 
 HOUR = 3600.0
 LONG = 24 * HOUR
 """Jobs that lasted so long have an ETTR: as in Kokolis et al., who look at the longest runs only."""
 
 
-class RunTime(NamedTuple):
-    """One attempt, with its failure and the time within the window in which it held its GPUs."""
+class RunTimes(NamedTuple):
+    """The time within the window in which each attempt held its GPUs.
 
-    outcome: AttemptOutcome
-    run: FailedRun | None
-    start: float
-    end: float
+    trained: seconds that were not lost later. has_checkpoints: whether its job saves any.
+    """
+
+    start: Floats
+    end: Floats
+    trained: Floats
+    has_checkpoints: Bools
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,59 +45,46 @@ class LongJob:
     is_bound: bool
 
 
-def run_times(
-    outcomes: Sequence[AttemptOutcome], runs: Iterable[FailedRun | None], since: float, now: float
-) -> list[RunTime]:
-    """Measure attempts, each of which ends at the latest when the next one of its job begins.
-
-    outcomes: ordered by job and number. runs: the failure of each.
-    """
-    times = list[RunTime]()
-    for outcome, run, following in zip_longest(outcomes, runs, outcomes[1:]):
-        latest = now
-        if following is not None and following.job == outcome.job:
-            latest = following.opened
-        start = max(outcome.opened, since)
-        end = min(outcome.ended or outcome.last_line or outcome.opened, latest)
-        times.append(RunTime(outcome, run, start, max(start, end)))
-    return times
+def run_times(attempts: Attempts, runs: FailedRuns, since: float, now: float) -> RunTimes:
+    """Measure attempts, each of which ends at the latest when the next one of its job begins. runs: their failures."""
+    start = np.maximum(attempts.opened, since)
+    latest = _or(attempts.of_next(attempts.opened), now)
+    end = _or(attempts.ended, _or(attempts.last_line, attempts.opened))
+    end = np.maximum(start, np.minimum(end, latest))
+    has_checkpoints = np.isin(attempts.job.codes, attempts.job.codes[is_known(attempts.saved)])
+    until = np.where(is_known(runs.failed), np.minimum(runs.failed, end), end)
+    saved = np.minimum(until, _or(attempts.saved, start))
+    until = np.where(is_known(runs.failed) & has_checkpoints, saved, until)
+    return RunTimes(start, end, at_least_zero(until - start), has_checkpoints)
 
 
-def long_jobs(times: Iterable[RunTime]) -> list[LongJob]:
-    """List the long jobs, the lowest ETTR first. times: ordered by job and number."""
+def _or(times: Floats, others: Floats | float) -> Floats:
+    """As ``or`` does, of times that may be unknown."""
+    return np.where(np.nan_to_num(times) != 0, times, others)
+
+
+def long_jobs(attempts: Attempts, runs: FailedRuns, times: RunTimes) -> list[LongJob]:
+    """List the long jobs, the lowest ETTR first. runs, times: of each attempt."""
+    if not len(attempts):
+        return []
+    job = attempts.job.codes
+    first = np.flatnonzero(np.diff(job, prepend=-1))
+    last = np.append(first[1:], len(attempts)) - 1
+    seconds = np.maximum.reduceat(times.end, first) - np.minimum.reduceat(times.start, first)
+    held = np.bincount(job, times.end - times.start)[job[first]]
+    trained = np.bincount(job, times.trained)[job[first]]
+    failures = np.bincount(job, is_known(runs.failed))[job[first]]
     jobs = list[LongJob]()
-    for job, runs in groupby(times, attrgetter("outcome.job")):
-        measured = _long_job(job, list(runs))
-        if measured:
-            jobs.append(measured)
-    return sorted(jobs, key=lambda measured: (measured.ettr, measured.job))
-
-
-def _long_job(job: str, runs: Sequence[RunTime]) -> LongJob | None:
-    """None for one that is not long."""
-    seconds = max([run.end for run in runs]) - min([run.start for run in runs])
-    if seconds < LONG:
-        return None
-    held = sum(run.end - run.start for run in runs)
-    has_checkpoints = any(run.outcome.saved is not None for run in runs)
-    trained = sum(_trained(run, has_checkpoints=has_checkpoints) for run in runs)
-    failures = sum(run.run is not None for run in runs)
-    return LongJob(
-        job=job,
-        gpus=gpus_of(runs[-1].outcome.gpus),
-        hours=seconds / HOUR,
-        ettr=trained / seconds,
-        goodput=trained / held if held else 0.0,
-        failures=failures,
-        is_bound=failures > 0 and not has_checkpoints,
-    )
-
-
-def _trained(run: RunTime, *, has_checkpoints: bool) -> float:
-    """Seconds that were not lost later: to the failure, or to the newest checkpoint where the job saves any."""
-    if run.run is None:
-        return run.end - run.start
-    until = min(run.run.failed, run.end)
-    if has_checkpoints:
-        until = min(until, run.outcome.saved or run.start)
-    return max(0.0, until - run.start)
+    for place in np.flatnonzero(seconds >= LONG):
+        newest = attempts.at(last[place])
+        made = LongJob(
+            job=newest.job,
+            gpus=gpus_of(newest.gpus),
+            hours=float(seconds[place]) / HOUR,
+            ettr=float(trained[place] / seconds[place]),
+            goodput=float(trained[place] / held[place]) if held[place] else 0.0,
+            failures=int(failures[place]),
+            is_bound=bool(failures[place] and not times.has_checkpoints[last[place]]),
+        )
+        jobs.append(made)
+    return sorted(jobs, key=attrgetter("ettr", "job"))

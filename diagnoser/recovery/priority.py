@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from diagnoser.model import FailedRun, Incident, IncidentState
 from diagnoser.model.taxonomy import Category
-from diagnoser.recovery.downtime import GIVEN_UP, HOUR, lost_hours
+from diagnoser.recovery.downtime import GIVEN_UP, HOUR
+from diagnoser.recovery.failed_runs import FailedRuns, lost_hours
 
 ESCALATED = 100.0
 """More than all other terms together."""
@@ -71,7 +72,7 @@ def _costs(incident: Incident, runs: Sequence[FailedRun], now: float) -> Iterato
         down = [run.known_gpus for run in runs if _is_down(run, now)]
         if any(down):
             yield _doublings(sum(down), f"{sum(down):,} GPUs of {_counted(len(down), 'job')} do not run again yet")
-    hours = sum(lost_hours(run, now) for run in runs)
+    hours = sum(lost_hours(FailedRuns.of(runs), now).tolist())
     if hours >= 1:
         yield _doublings(hours, f"{hours:,.0f} GPU hours lost in the last day")
     if incident.failures > 1:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from diagnoser.model import Attempt, AttemptKey, Event, EventKind, FailedRun, Incident, Job
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.downtime import failed_at, gpus_of, recovery_figures
+from diagnoser.recovery.downtime import failed_at, gpus_of
+from diagnoser.recovery.failed_runs import FailedRuns, recovery_figures
 from diagnoser.redaction.redact import Redact
 from diagnoser.wording.phrases import after, joined, plural
 from diagnoser.wording.summaries import summary
@@ -103,7 +104,7 @@ def incident_post_mortem(
 
 def cost_words(stories: Sequence[FailureStory], now: float) -> str:
     """GPU hours from each failure to the next launch of its job, or to now."""
-    figures = recovery_figures([story.run for story in stories], now)
+    figures = recovery_figures(FailedRuns.of([story.run for story in stories]), now)
     words = []
     if figures.lost_hours is not None:
         words.append(f"{figures.lost_hours:,.1f} GPU hours from the failures to the next launches.")

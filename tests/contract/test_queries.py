@@ -306,15 +306,20 @@ async def test_attempts_with_what_became_of_them(store: SqlStore) -> None:
     acted = replace(plan(first), state=PlanState.REACHED, reason="reached", history=history, proofs=proofs)
     await store.work.save_diagnosis(claim, record(id_of(1_000.0, 1), claim, diagnosis(), 1_000.0), acted, [])
     await store.logs.append([append(second, at=2_000.0)])
-    failed, runs = await store.impact.outcomes(0.0, 10)
+    failed, runs = await outcomes_of(store, 0.0, 10)
     assert (failed.ended, failed.outcome, failed.diagnosed) == (990.0, Outcome.FAILED, 1_000.0)
     assert plan_of(failed) == ("reached", 200.0, "observe", "reached", True, True)
     assert (failed.saved, failed.cluster, failed.user, failed.gpus) == (900.0, "east", "ann", "64")
     assert (failed.category, failed.type) == (Category.INFRASTRUCTURE, FailureType.GPU_LOST)
     assert (failed.startup, runs.startup) == (42.0, None)
     assert runs == AttemptOutcome("j", 2, 2_000.0, last_line=2_000.0, cluster="east", user="ann", gpus="64")
-    assert await store.impact.outcomes(1_500.0, 10) == [runs]
-    assert await store.impact.outcomes(0.0, 1) == [runs]
+    assert await outcomes_of(store, 1_500.0, 10) == [runs]
+    assert await outcomes_of(store, 0.0, 1) == [runs]
+
+
+async def outcomes_of(store: SqlStore, since: float, limit: int) -> list[AttemptOutcome]:
+    attempts = await store.impact.attempts(since, limit)
+    return [attempts.at(place) for place in range(len(attempts))]
 
 
 def plan_of(outcome: AttemptOutcome) -> tuple[object, ...]:
@@ -328,7 +333,7 @@ async def test_a_wait_in_the_queue_is_the_schedulers_word(store: SqlStore) -> No
         start = Event(EventKind.STARTED, 100.0, reason="Resources", provenance=provenance, submitted=submitted)
         await store.jobs.add_event(AttemptKey("waited"), start)
     await store.jobs.add_event(AttemptKey("told"), replace(start, provenance=Provenance.JOB))
-    waits = {outcome.job: outcome.waited for outcome in await store.impact.outcomes(0.0, 10)}
+    waits = {outcome.job: outcome.waited for outcome in await outcomes_of(store, 0.0, 10)}
     assert waits == {"waited": 60.0, "told": None}
     [attempt] = await store.jobs.attempts("waited")
     assert [event.waited for event in attempt.events if event.provenance is Provenance.SCHEDULER] == [60.0]
@@ -363,7 +368,7 @@ async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: Pla
             return TransitionResult(replace(old, state=state, reason=LIES, history=(*old.history, CHANGES[state])))
 
         await store.plans.change(begun.id, 300.0, moved)
-    outcomes = await store.impact.outcomes(0.0, 10)
+    outcomes = await outcomes_of(store, 0.0, 10)
     assert len(outcomes) == len(WAYS[state])
     for outcome in outcomes:
         _, had_waited, person = outcome.job.rsplit("-", 2)

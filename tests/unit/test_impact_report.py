@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from diagnoser.cli import cli
 from diagnoser.impact import poisson
 from diagnoser.impact.closing import _BY_REASON, Closing
+from diagnoser.impact.columns import Attempts
 from diagnoser.impact.markdown import report_markdown
 from diagnoser.impact.report import Cost, ImpactReport, Spread, build_report, size_of
 from diagnoser.model import AttemptOutcome, Mode, PlanReason, PlanState
@@ -127,7 +128,7 @@ def fixture() -> Iterator[AttemptOutcome]:
 
 @pytest.fixture(scope="module")
 def report() -> ImpactReport:
-    return build_report(list(fixture()), NOW - 30 * DAY, NOW)
+    return build_report(Attempts.of([[*fixture()]]), NOW - 30 * DAY, NOW)
 
 
 def test_totals_and_savings(report: ImpactReport) -> None:
@@ -166,7 +167,7 @@ def test_how_failures_were_closed(report: ImpactReport) -> None:
 
 def test_a_job_that_moves_is_launched_again_elsewhere() -> None:
     """The next launch counts for a failure of the cluster that is reported on, wherever it runs."""
-    east = build_report(list(fixture()), NOW - 30 * DAY, NOW, cluster="east")
+    east = build_report(Attempts.of([[*fixture()]]), NOW - 30 * DAY, NOW, cluster="east")
     assert (east.attempts, east.share.automatic, east.share.closed, east.to_relaunch.count) == (39, 11, 26, 21)
 
 
@@ -227,7 +228,7 @@ def test_training_time_of_long_jobs(report: ImpactReport) -> None:
 def test_a_job_that_reports_no_checkpoint_has_a_bound() -> None:
     """What it lost since the last one is not known."""
     runs = [failed("j", 1, NOW - 30 * HOUR, 10), ran("j", 2, NOW - 15 * HOUR, 15)]
-    (job,) = build_report(runs, NOW - 7 * DAY, NOW).long_jobs
+    (job,) = build_report(Attempts.of([runs]), NOW - 7 * DAY, NOW).long_jobs
     assert job.is_bound
     assert job.ettr == pytest.approx(25 / 30)
 
@@ -260,7 +261,7 @@ def test_markdown_takes_names_as_they_are(report: ImpactReport) -> None:
     assert "12 of 38 closed without a person (32\u2009%)" in text
     assert r"| n1 \(west\) | 5 | 160.0 | 0 |" in text
     hostile = [failed("j", 1, NOW - HOUR, 1, user="a | [b](http://evil) api_key=sk-abcdefghijklmnopqrstuvwxyz012345")]
-    shown = report_markdown(build_report(hostile, NOW - DAY, NOW), "/impact", redact)
+    shown = report_markdown(build_report(Attempts.of([hostile]), NOW - DAY, NOW), "/impact", redact)
     assert "a \\| \\[b\\]" in shown
     assert "sk-abcdef" not in shown
 
@@ -285,7 +286,7 @@ def test_launches_wait_in_the_queue() -> None:
         for place, (gpus, waited, startup) in enumerate(waits)
     ]
     early = ran("early", 1, NOW - 3 * DAY, 72, gpus=8, waited=9_000.0, startup=9_000.0)
-    made = build_report([early, again, *runs], NOW - DAY, NOW)
+    made = build_report(Attempts.of([[early, again], runs]), NOW - DAY, NOW)
     assert (made.queue, made.relaunches) == (Spread(5, 30.0, 600.0), 1)
     assert made.queue_by_size == {
         "1": Spread(2, 20.0, 30.0),

@@ -1,7 +1,8 @@
 """What failures cost, and what is not known of it."""
 
 from diagnoser.model import FailedRun
-from diagnoser.recovery.downtime import FATAL_AGE, GIVEN_UP, HOUR, RecoveryFigures, failed_at, recovery_figures
+from diagnoser.recovery.downtime import FATAL_AGE, GIVEN_UP, HOUR, failed_at
+from diagnoser.recovery.failed_runs import FailedRuns, RecoveryFigures, recovery_figures
 
 NOW = 1_000_000.0
 
@@ -9,6 +10,10 @@ NOW = 1_000_000.0
 def run(**fields: object) -> FailedRun:
     values: dict[str, object] = {"failed": NOW - 2 * HOUR, "diagnosed": NOW - 2 * HOUR + 30}
     return FailedRun(**(values | fields))  # type: ignore[arg-type]
+
+
+def figures_of(runs: list[FailedRun]) -> RecoveryFigures:
+    return recovery_figures(FailedRuns.of(runs), NOW)
 
 
 def test_lost_hours_go_to_the_next_launch_or_to_now() -> None:
@@ -19,22 +24,22 @@ def test_lost_hours_go_to_the_next_launch_or_to_now() -> None:
         run(gpus=2, failed=NOW - 10 * GIVEN_UP, diagnosed=NOW - 10 * GIVEN_UP),
         run(),
     ]
-    figures = recovery_figures(runs, NOW)
+    figures = figures_of(runs)
     assert figures.lost_hours == 8 + 8 + 48
     assert (figures.failures, figures.without_gpus) == (4, 1)
 
 
 def test_what_no_job_says_is_unknown() -> None:
     """Not nothing, and no guess."""
-    figures = recovery_figures([run(relaunched=NOW)], NOW)
+    figures = figures_of([run(relaunched=NOW)])
     assert (figures.lost_hours, figures.saved_hours, figures.judged) == (None, None, 0)
-    assert recovery_figures([], NOW) == RecoveryFigures()
+    assert figures_of([]) == RecoveryFigures()
 
 
 def test_times_are_means_of_what_happened() -> None:
     """To the verdict, and to the next launch where there was one; a clock that is ahead makes no negative time."""
     runs = [run(relaunched=NOW - HOUR), run(diagnosed=NOW - 2 * HOUR - 5), run(diagnosed=NOW - 2 * HOUR + 90)]
-    figures = recovery_figures(runs, NOW)
+    figures = figures_of(runs)
     assert figures.to_diagnosis == 40.0
     assert (figures.to_recovery, figures.relaunched) == (HOUR, 1)
 
@@ -42,7 +47,7 @@ def test_times_are_means_of_what_happened() -> None:
 def test_launches_that_held_are_those_without_a_fault() -> None:
     """One without a verdict is not judged."""
     runs = [run(relaunched=NOW, next_succeeded=outcome) for outcome in (True, True, False, None)]
-    figures = recovery_figures(runs, NOW)
+    figures = figures_of(runs)
     assert (figures.succeeded, figures.judged, figures.relaunched) == (2, 3, 4)
 
 
@@ -50,9 +55,9 @@ def test_saved_hours_need_people_to_compare_with() -> None:
     """The median relaunch of people, against each that an agent carried out; unknown with fewer than five of them."""
     by_plan = run(gpus=10, by_plan=True, relaunched=NOW - 2 * HOUR + 600)
     by_people = [run(relaunched=NOW - 2 * HOUR + minutes * 60) for minutes in (50, 60, 70, 90, 30)]
-    assert recovery_figures([by_plan, *by_people[:4]], NOW).saved_hours is None
-    assert recovery_figures(by_people, NOW).saved_hours is None
-    saved = recovery_figures([by_plan, *by_people], NOW).saved_hours
+    assert figures_of([by_plan, *by_people[:4]]).saved_hours is None
+    assert figures_of(by_people).saved_hours is None
+    saved = figures_of([by_plan, *by_people]).saved_hours
     assert saved is not None
     assert round(saved, 6) == round(10 * 50 / 60, 6)
 

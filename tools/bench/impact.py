@@ -136,9 +136,9 @@ async def measure(store: SqlStore) -> None:
     for _ in range(ROUNDS):
         begun, cpu = time.perf_counter(), await spent_cpu(store)
         with collection_paused():  # as the command and the page do
-            outcomes = await store.impact.outcomes(since, ATTEMPTS)
+            read_attempts = await store.impact.attempts(since, ATTEMPTS)
             read = time.perf_counter()
-            report = build_report(outcomes, since, now)
+            report = build_report(read_attempts, since, now)
         done = time.perf_counter()
         spent = await spent_cpu(store) - cpu
         counted = f"{report.recovery.failures:,} failures, {report.attempts:,} attempts"

@@ -301,9 +301,10 @@ class Database:
     async def any(self, query: Select[Any]) -> bool:
         """Whether there is a row, for work that is looked for far more often than it is there: no lock is taken."""
 
-        def work(connection: Connection) -> bool:
-            return connection.execute(query).first() is not None
+        return await self.read(lambda connection: connection.execute(query).first() is not None)
 
+    async def read(self, work: Callable[[Connection], T]) -> T:
+        """Run a transaction that is one function and only reads; for SQLite in a thread, as ``write`` does."""
         if self._blocking is None or not self.viewer.sees_all:
             async with self.reading() as connection:
                 return await connection.run_sync(work)

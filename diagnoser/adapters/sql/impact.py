@@ -1,21 +1,22 @@
 """What the report of impact is made from: the attempts of a window of time, with verdict, plan and incident."""
 
-import asyncio
 from typing import Any
 
 from sqlalchemy import Select, and_, func, or_, select
 
 from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.tables import IS_JOB, attempts, diagnoses, incident_attempts, incidents, jobs, plans
-from diagnoser.model import AttemptOutcome
+from diagnoser.impact.columns import Attempts
+
+PART = 1_000
+"""Rows that are read at a time."""
 
 
 class ImpactRepository(Repository):
-    async def outcomes(self, since: float, limit: int) -> list[AttemptOutcome]:
-        """List the attempts that ran, or were judged, since then: the ``limit`` that began last, ordered by job."""
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(self._query(since, limit))).all()
-        return await asyncio.to_thread(list, map(AttemptOutcome._make, rows))
+    async def attempts(self, since: float, limit: int) -> Attempts:
+        """Read the attempts that ran, or were judged, since then: the ``limit`` that began last, ordered by job."""
+        query = self._query(since, limit)
+        return await self._db.read(lambda connection: Attempts.of(connection.execute(query).partitions(PART)))
 
     def _query(self, since: float, limit: int) -> Select[Any]:
         """Its columns are the fields of an outcome, in their order."""

@@ -34,6 +34,6 @@ async def read_report(core: Core, query: ImpactQuery) -> ImpactReport:
     now = core.clock()
     since = now - WITHIN[query.within]
     with collection_paused():
-        outcomes = await core.store.impact.outcomes(since, SHOWN_ATTEMPTS)
-        is_sample = len(outcomes) == SHOWN_ATTEMPTS
-        return await asyncio.to_thread(build_report, outcomes, since, now, cluster=query.cluster, is_sample=is_sample)
+        attempts = await core.store.impact.attempts(since, SHOWN_ATTEMPTS)
+        is_sample = len(attempts) == SHOWN_ATTEMPTS
+        return await asyncio.to_thread(build_report, attempts, since, now, cluster=query.cluster, is_sample=is_sample)

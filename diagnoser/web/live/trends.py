@@ -11,7 +11,7 @@ from diagnoser.model import Incident
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import Category
 from diagnoser.ports import Clock
-from diagnoser.recovery.downtime import RecoveryFigures, recovery_figures
+from diagnoser.recovery.failed_runs import FailedRuns, RecoveryFigures, recovery_figures
 
 DAYS = 7
 SPAN = 6 * 3600.0
@@ -119,7 +119,7 @@ class FailureTrends:
         runs = await self._store.diagnoses.failed_runs(since, RUNS)
         nodes = await self._store.incidents.worst_nodes(since, NODES)
         trend = failure_trend(times, [counts for _, counts in counted.values()], nodes)
-        return replace(trend, recovery=recovery_figures(runs, now), is_sample=len(runs) >= RUNS)
+        return replace(trend, recovery=recovery_figures(FailedRuns.of(runs), now), is_sample=len(runs) >= RUNS)
 
 
 def failure_trend(

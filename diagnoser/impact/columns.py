@@ -140,7 +140,7 @@ class _TextReader:
         self._codes.default_factory = self._codes.__len__  # each new text gets the next code
 
     def add(self, values: Sequence[str | None]) -> None:
-        self._parts.append(np.array([self._codes[value] for value in values], np.intp))
+        self._parts.append(np.fromiter(map(self._codes.__getitem__, values), np.intp))
 
     def column(self) -> Texts:
         return Categorical(np.concatenate([np.array([], np.intp), *self._parts]), list(self._codes))

@@ -1,4 +1,4 @@
-"""Attempts with what became of them: what the report of impact counts. Tuples: it makes hundreds of thousands."""
+"""Attempts with what became of them: what the report of impact counts."""
 
 from typing import NamedTuple
 

@@ -131,6 +131,11 @@ def report() -> ImpactReport:
     return build_report(Attempts.of([[*fixture()]]), NOW - 30 * DAY, NOW)
 
 
+def test_attempts_are_read_in_parts(report: ImpactReport) -> None:
+    """The launches of a job may come in several."""
+    assert build_report(Attempts.of([row] for row in fixture()), NOW - 30 * DAY, NOW) == report
+
+
 def test_totals_and_savings(report: ImpactReport) -> None:
     """80 + 256 + 160 + 768 + 96 + 584 hours; saved against three hours, the median of 0, 0, 2, 3, 4, 5, 6."""
     assert (report.attempts, report.recovery.failures, report.recovery.without_gpus) == (57, 40, 7)

@@ -136,13 +136,13 @@ async def measure(store: SqlStore) -> None:
     for _ in range(ROUNDS):
         begun, cpu = time.perf_counter(), await spent_cpu(store)
         with collection_paused():  # as the command and the page do
-            read_attempts = await store.impact.attempts(since, ATTEMPTS)
+            counted = await store.impact.attempts(since, ATTEMPTS)
             read = time.perf_counter()
-            report = build_report(read_attempts, since, now)
+            report = build_report(counted, since, now)
         done = time.perf_counter()
         spent = await spent_cpu(store) - cpu
-        counted = f"{report.recovery.failures:,} failures, {report.attempts:,} attempts"
-        sys.stdout.write(f"| {counted} | {read - begun:.2f} | {done - read:.2f} | {spent:.2f} |\n")
+        size = f"{report.recovery.failures:,} failures, {report.attempts:,} attempts"
+        sys.stdout.write(f"| {size} | {read - begun:.2f} | {done - read:.2f} | {spent:.2f} |\n")
 
 
 async def run(url: str, failures: int) -> None:

@@ -275,7 +275,7 @@ def _collect(
         for process in processes:
             _end(process, signal.SIGKILL)
             process.wait()
-        _end_left_over(folder)
+        end_left_over(folder)
         for reader in readers:
             reader.join()
 
@@ -393,7 +393,7 @@ def _end(process: "subprocess.Popen[bytes]", number: signal.Signals) -> None:
         os.killpg(process.pid, number)
 
 
-def _end_left_over(folder: Path) -> None:
+def end_left_over(folder: Path) -> None:
     """Ends what a launcher has put into sessions of their own and left: known by the run's folder as its home."""
     home = b"HOME=" + os.fsencode(folder)
     for entry in Path("/proc").iterdir():

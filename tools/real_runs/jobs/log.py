@@ -1,0 +1,304 @@
+"""From what the processes of a job printed to one labelled log: lines in their carrier's form, and what they show."""
+
+import json
+import os
+import re
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from diagnoser.model.taxonomy import Category, FailureType, category_of
+from tools.real_runs import environments
+from tools.real_runs.cases import Case, NoRootLine, recovery_of
+from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan, Row
+from tools.real_runs.jobs.run import TRAINERS, End, Line, Run, python_of
+from tools.real_runs.launchers import _SIGNALS
+from tools.real_runs.scenarios import Truth
+
+_RAISES = re.compile(r"^\W*(\[\w+\]:? *)*raise \w")
+"""A line of source in a traceback: it repeats the words of the error, and is none."""
+_PEER = (
+    r"ConnectionResetError|EOFError|BrokenPipeError|Connection closed by peer|onnection reset by peer|ActorDiedError|"
+    r"HorovodInternalError|remote process exited|UNAVAILABLE|Broken pipe"
+)
+_NAMES_RANK = r"(?i)\b(rank|worker|task|replica|trainer|actor|process|train|r)[\s=:\"#\[(_-]{{0,3}}0?{}\b"
+_DEAD_WORKER = r"ActorDiedError|A worker died or was killed"
+_UNREAD = re.compile(r"\x1b\[[\d;]*m|Some common causes include.*")
+"""Colours, and Ray's list of what may have ended a worker: it cannot say which it was."""
+_TAIL = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A line of the finished log.
+
+    text: without the carrier's head.
+    rank: of the process it is from or about, where that is known.
+    source: as in Line.
+    kind: "process", "node" or "launcher".
+    """
+
+    line: str
+    text: str
+    rank: int | None = None
+    source: int | None = None
+    kind: str = "launcher"
+
+
+_Event = tuple[float, int, Shown]
+
+
+def make_case(plan: Plan, run: Run, folder: Path) -> Case:
+    """Raises NoRootLine when it did not go as planned."""
+    row, bad = plan.row, [end.code for end in run.ends if end.code]
+    healthy = row["type"] == "completed" or bool(row.get("ends_well"))
+    if bool(bad) == healthy and row.get("event") in (None, "lost"):
+        raise NoRootLine(f"{plan.id} ended with {bad}\n{_tail([line.text for line in run.lines])}")
+    run = _cleaned(plan, run, folder)
+    shown = _Log(plan, run).shown()
+    return Case([entry.line for entry in shown], _label(plan, run, shown))
+
+
+def _tail(lines: Sequence[str]) -> str:
+    return "\n".join(f"    {line[:300]}" for line in lines[-_TAIL:])
+
+
+def _cleaned(plan: Plan, run: Run, folder: Path) -> Run:
+    """Without a path or an address of this machine."""
+    site = python_of(plan.family).parents[1]
+    names = {
+        str(folder): "/scratch/run",
+        str(TRAINERS): "/workspace/train",
+        os.environ.get("REAL_RUNS_EXTRA") or "/no/extra": "/opt/site",
+        str(site): "/opt/site",
+        str(site.resolve()): "/opt/site",
+        str(environments.FOLDER): "/opt",
+        str(Path(sys.base_prefix).resolve()): "/usr",
+        "/usr/local/lib": "/usr/lib",
+    }
+    if FAMILIES[plan.family]["backend"] == "ray":
+        own = _own_address()
+        names |= {f"pid={pid}, ip={own}": f"pid={pid}, ip={node}" for node, pid in run.placed.values()}
+        names |= {own: plan.nodes[0]}
+        names |= {f"127.0.0.{number + 1}": node for number, node in enumerate(plan.nodes)}
+    names.setdefault("127.0.0.1", "10.4.7.11")
+
+    def clean(text: str) -> str:
+        for real, name in names.items():
+            text = text.replace(real, name)
+        return text
+
+    placed = {rank: (clean(node), pid) for rank, (node, pid) in run.placed.items()}
+    return replace(run, lines=[replace(line, text=clean(line.text)) for line in run.lines], placed=placed)
+
+
+def _own_address() -> str:
+    """Of this machine, which Ray states for the processes of all nodes. Nothing is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect(("192.0.2.1", 9))
+        return str(probe.getsockname()[0])
+
+
+class _Log:
+    def __init__(self, plan: Plan, run: Run) -> None:
+        self._plan, self._run, self._carrier = plan, run, CARRIERS[plan.carrier]
+        self._starts = self._carrier.get("starts", "rank")
+
+    def shown(self) -> list[Shown]:
+        events = [*self._lines(), *self._event(), *(self._ends() if self._starts == "rank" else ())]
+        entries = [entry for _, _, entry in sorted(events, key=lambda event: event[:2])]
+        start = self._fields(0, self._run.lines[0].at)
+        before = [Shown(line.format_map(start), "") for line in self._carrier.get("before", ())]
+        return [*before, *(self._grouped(entries) if "group" in self._carrier else entries)]
+
+    def _lines(self) -> Iterator[_Event]:
+        for number, line in enumerate(self._run.lines):
+            template = self._carrier.get("node_line" if line.of_node else "line")
+            if template is None:
+                continue
+            text, rank = line.text, line.source if self._starts == "rank" else None
+            head = re.search(self._carrier.get("head", "^$"), text)
+            if head is not None:
+                rank, text = self._rank_of_head(head, line.source), text[head.end() :]
+            written = template.format_map({**self._fields(line.source, line.at), **_texts(line)})
+            text, kind = _UNREAD.sub("", text), "node" if line.of_node else "process"
+            yield line.at, number, Shown(written, text, rank, line.source, kind)
+
+    def _rank_of_head(self, head: re.Match[str], source: int) -> int | None:
+        groups = head.groupdict()
+        if groups.get("rank"):
+            return int(groups["rank"])
+        if groups.get("pid"):
+            return next((rank for rank, (_, pid) in self._run.placed.items() if pid == groups["pid"]), None)
+        return source * self._plan.per_node + int(groups["local"]) if groups.get("local") else None
+
+    def _fields(self, source: int, at: float) -> dict[str, Any]:
+        plan, time = self._plan, datetime.fromtimestamp(at, UTC)
+        rank = source if self._starts == "rank" else 0
+        node = plan.nodes[source] if self._starts == "node" else plan.node_of(rank)
+        return {
+            "rank": rank, "local": rank % plan.per_node, "index": plan.nodes.index(node), "node": node, "ip": node,
+            "node0": plan.nodes[0], "pid": 3000 + 17 * rank, "at": time, "milli": f"{time:%f}"[:3], "seconds": int(at),
+            "colour": 1 + rank % 6, "elapsed": at - self._run.lines[0].at + 31, "world": plan.world,
+        }  # fmt: skip
+
+    def _ends(self) -> Iterator[_Event]:
+        """What the launcher says of each process, and of the one that failed first at the end of all."""
+        plan, first = self._plan, next((end for end in self._run.ends if end.code), None)
+        lost = plan.struck if plan.row.get("event") == "lost" else ()
+        for end in self._run.ends:
+            kind = "killed" if end.code < 0 else "bad" if end.code else "good"
+            last = max((line.at for line in self._run.lines if line.source == end.source), default=end.at)
+            if end.source not in lost:
+                yield from self._say(kind, max(end.at, last), self._of_end(end), end.source)
+        if first is not None and "event" not in plan.row:
+            of_first = {f"first_{name}": value for name, value in self._of_end(first).items()}
+            fields = {**self._of_end(first), **of_first, "first": first.source}
+            yield from self._say("after_bad", self._run.lines[-1].at + 2, fields, first.source)
+
+    def _of_end(self, end: End) -> dict[str, Any]:
+        short, words = _SIGNALS.get(end.code, (str(-end.code), f"signal {-end.code}"))
+        shell = 128 - end.code if end.code < 0 else end.code
+        said = f"signal {-end.code}" if end.code < 0 else f"exit code {end.code}"
+        named = {"signal": -end.code, "short": short, "words": words, "code": end.code, "shell_code": shell}
+        return {**self._fields(end.source, end.at), **named, "end": said}
+
+    def _event(self) -> Iterator[_Event]:
+        """What ended the job from outside: a scheduler, or the loss of a node."""
+        event, at = self._plan.row.get("event", ""), self._run.event_at
+        if event == "lost":
+            at = next(end.at for end in self._run.ends if end.code) + 1.5
+        if event and at is not None:
+            struck = self._plan.struck[0] if event == "lost" else 0
+            yield from self._say(event, at, {**self._fields(0, at), "node": self._plan.node_of(struck)}, None)
+
+    def _say(self, what: str, at: float, fields: Mapping[str, Any], source: int | None) -> Iterator[_Event]:
+        time = datetime.fromtimestamp(at, UTC)
+        timed = {**fields, "at": time, "milli": f"{time:%f}"[:3], "seconds": int(at)}
+        text = "\n".join(template.format_map(timed) for template in self._carrier.get(what, ()))
+        for number, line in enumerate(text.split("\n") if text else ()):
+            yield at, 10**6 + number, Shown(line, line, source, source)
+
+    def _grouped(self, entries: Sequence[Shown]) -> list[Shown]:
+        """The lines of one process or node after those of another, in an order of their own."""
+        size = self._plan.per_node if self._carrier["group"] == "node" else 1
+        lines: list[Shown] = []
+        for first in range(0, self._plan.world, size):
+            section = self._carrier.get("section", "").format_map(self._fields(first, 0.0))
+            lines += [Shown(line, "") for line in section.split("\n") if line]
+            lines += [entry for entry in entries if (entry.source or 0) // size * size == first]
+        return lines
+
+
+def _texts(line: Line) -> dict[str, Any]:
+    low, quoted = "error" if line.stream == "stderr" else "info", line.text.replace('"', '""')
+    written = json.dumps(line.text, ensure_ascii=False)
+    return {"text": line.text, "json": written, "quoted": quoted, "low": low, "stream": line.stream}
+
+
+def _label(plan: Plan, run: Run, shown: Sequence[Shown]) -> dict[str, Any]:
+    row = _seen(plan, shown)
+    root, marker = _root_lines(plan, row, shown), row.get("marker", "")
+    if marker and not root:
+        raise NoRootLine(f"{plan.id}: no line shows it\n{_tail([entry.line for entry in shown])}")
+    node, category = _node(plan, run, row, shown), category_of(FailureType(row["type"]))
+    recovery = recovery_of(Truth(row["type"], "", recovery=row.get("recovery", "")), node is not None)
+    others = [number for number, entry in enumerate(shown, 1) if marker and re.search(marker, entry.text)]
+    return {
+        "id": plan.id,
+        "category": str(category),
+        "type": row["type"],
+        "also": list(row.get("also", ())),
+        "root_lines": root,
+        "event_lines": [number for number in others if number not in root],
+        "root_text": shown[root[0] - 1].line if root else "",
+        "symptom_lines": [],
+        "node": node,
+        "rank": _rank(plan, row, shown, root),
+        "gpu": None,
+        "recovery": "none" if category is Category.NONE else recovery,
+        "framework": plan.family,
+        "outcome": row.get("outcome", "failed"),
+        "confidence": "injected",
+        "why": plan.fault,
+        "launcher": plan.carrier,
+        "logger": plan.logger,
+        "imitation": bool(FAMILIES[plan.family].get("imitation") or row.get("imitated")),
+        "launcher_imitation": "starts" not in CARRIERS[plan.carrier],
+        "scenario": plan.fault,
+        "ranks": plan.world,
+        "exit_code": next((128 - end.code if end.code < 0 else end.code for end in run.ends if end.code), 0),
+        "silent": not root,
+        "type_visible": bool(marker) or row["type"] == "completed",
+    }
+
+
+def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
+    """The truth as far as the log shows it: a death without a word is what the peers say of it, or nothing."""
+    row = plan.row
+    if row["type"] == "completed":
+        return {**row, "marker": "", "where": "all"}
+    if "event" in row:
+        where = "node" if row["event"] == "lost" else "all"
+        return {**row, "marker": "|".join(map(_words_of, CARRIERS[plan.carrier][row["event"]])), "where": where}
+    if not row.get("wordless") or _root_lines(plan, row, shown):
+        return row
+    if not any(re.search(_PEER, entry.text) for entry in shown):
+        return {**row, "marker": "", "where": "all"}
+    unseen: Row = {**row, "where": "all", "recovery": "resubmit"}
+    if any(re.search(_DEAD_WORKER, entry.text) for entry in shown):
+        also = [row["type"], "connection_error"]
+        return {**unseen, "type": "called_process_error", "also": also, "marker": _DEAD_WORKER}
+    return {**unseen, "type": "connection_error", "also": [row["type"], "network_error"], "marker": _PEER}
+
+
+def _words_of(template: str) -> str:
+    """The longest words of a template between its fields, as a marker."""
+    return re.escape(max(re.split(r"\{[^}]*\}", template), key=len).strip())
+
+
+def _root_lines(plan: Plan, row: Row, shown: Sequence[Shown]) -> list[int]:
+    marker, where, numbers = row.get("marker", ""), row.get("where", "one"), list[int]()
+    for number, entry in enumerate(shown, 1):
+        own = entry.rank is None or where == "all" or (entry.rank in plan.struck) != (where == "none")
+        if marker and own and re.search(marker, entry.text) and not _RAISES.search(entry.text):
+            numbers.append(number)
+    return numbers
+
+
+def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> int | None:
+    """The rank that went wrong first, where a line about it names it."""
+    if row.get("where", "one") not in ("one", "first"):
+        return None
+    rank, carrier = plan.struck[0], CARRIERS[plan.carrier]
+    heads = carrier["line"] + carrier.get("section", "") + carrier.get("head", "")
+    told = "{rank}" in heads or "(?P<rank>" in heads
+    named = re.compile(_NAMES_RANK.format(rank))
+    about = [shown[number - 1] for number in root]
+    if "(?P<pid>" in heads:
+        about += [entry for entry in shown if entry.rank == rank]
+    if told and any(entry.kind == "process" and entry.rank == rank for entry in about):
+        return rank
+    about += [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
+    return rank if any(named.search(entry.text) for entry in about) else None
+
+
+def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown]) -> str | None:
+    """The node of that rank, where a line of it names the node."""
+    if row.get("where", "one") in ("all", "none"):
+        return None
+    rank = plan.struck[0]
+    node, _ = run.placed.get(rank, (plan.node_of(rank), ""))
+    source = rank // plan.per_node if CARRIERS[plan.carrier].get("starts") == "node" else rank
+    alone = FAMILIES[plan.family].get("one_node")
+    about = [entry.line for entry in shown if alone or entry.source in (None, source) or entry.rank == rank]
+    names = [node] if node[0].isdigit() else [node, node.partition(".")[0]]
+    return next((name for name in names if any(_has_word(name, line) for line in about)), None)
+
+
+def _has_word(word: str, line: str) -> bool:
+    return bool(re.search(rf"(?<![\w.]){re.escape(word)}(?!\w)", line))

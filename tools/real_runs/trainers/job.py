@@ -1,0 +1,178 @@
+"""One process of a job of several nodes: ``job.json`` says what it trains, how it logs and what goes wrong in it.
+
+What goes wrong is code of a site: ``hooks.py`` beside it, called at its moment on the ranks that it strikes.
+"""
+
+import datetime
+import importlib
+import json
+import logging
+import os
+import random
+import socket
+import sys
+import time
+import traceback
+from pathlib import Path
+
+sys.stdout.reconfigure(line_buffering=True)
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")
+
+
+class Form(logging.Formatter):
+    """A line as a template over the record; a template with ``{exc}`` keeps the traceback in that field."""
+
+    def __init__(self, template, job):
+        super().__init__()
+        self.template, self.job = template, job
+
+    def format(self, record):
+        text, exc = record.getMessage(), ""
+        if record.exc_info:
+            exc = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+        level = "WARN" if record.levelno == logging.WARNING else record.levelname
+        fields = {
+            "at": datetime.datetime.fromtimestamp(record.created, datetime.UTC), "level": level, "low": level.lower(),
+            "letter": level[0], "name": record.name, "pid": record.process, "file": record.filename,
+            "line": record.lineno, "text": text, "json": json.dumps(text), "exc": json.dumps(exc), **self.job.place,
+        }  # fmt: skip
+        line = self.template.format_map(fields)
+        return line if "{exc}" in self.template or not exc else f"{line}\n{exc}"
+
+
+def make_log(job):
+    """A logger of a library by its name, or one with a template."""
+    form = job.settings["logger"]
+    if form == "loguru":
+        from loguru import logger
+
+        logger.remove()
+        logger.add(sys.stderr, format="{time:HH:mm:ss.SSS}|{level:<7}|{extra[at]}|{function}:{line} {message}")
+        return logger.bind(at=f"{job.node}:{job.local}")
+    if form == "structlog":
+        import structlog
+
+        structlog.configure(
+            processors=[
+                structlog.processors.add_log_level,
+                structlog.processors.TimeStamper(fmt="iso"),
+                structlog.processors.format_exc_info,
+                structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "rank", "event"]),
+            ]
+        )
+        return structlog.get_logger().bind(rank=job.rank, host=job.node)
+    handler = logging.StreamHandler(sys.stdout if form.startswith("print") else sys.stderr)
+    if form == "rich":
+        from rich.console import Console
+        from rich.logging import RichHandler
+
+        handler = RichHandler(console=Console(width=118, file=sys.stdout), rich_tracebacks=True)
+        form = "[r{rank}] {text}"
+    handler.setFormatter(Form(form.removeprefix("print "), job))
+    log = logging.getLogger(job.settings["program"])
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    return log
+
+
+class Job:
+    def __init__(self, rank=None):
+        self.settings = json.loads(Path("job.json").read_text())
+        number = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
+        self.rank = int(number) if rank is None else rank
+        self.world, per_node = self.settings["world"], self.settings["per_node"]
+        self.local, self.node = self.rank % per_node, self.settings["nodes"][self.rank // per_node]
+        grid = {"tp": self.rank % 2, "pp": self.rank // 2 % 2, "dp": self.rank // 4}
+        self.place = {"rank": self.rank, "world": self.world, "local": self.local, "node": self.node, **grid}
+        self.steps, self.fault = self.settings["steps"], self.settings["fault"]
+        self.struck = self.rank in self.settings["struck"]
+        self.message = self.fault.get("message", "").format_map(self.place)
+        self.chance = random.Random(self.settings["seed"] * 100 + self.rank)
+        self.log = make_log(self)
+
+    def say(self, what, **values):
+        template = self.settings["words"].get(what)
+        if template:
+            self.log.info(template.format_map({**self.place, "steps": self.steps, **values}))
+
+    def kernel(self, *lines):
+        """Lines of the node's kernel: they go to its journal, not to the process's output."""
+        for line in lines if self.settings["kernel"] else ():
+            print("\0" + line, flush=True)
+
+    def strike(self, moment):
+        """Runs the fault where it belongs: also what others print of it (``peers``), later."""
+        if self.fault.get("at") != moment:
+            return
+        if self.struck:
+            if self.fault.get("where") != "node" or self.rank == self.settings["struck"][0]:
+                self.kernel(*(line.format_map(self.place) for line in self.fault.get("kernel", ())))
+            for line in self.fault.get("lines", ()):
+                print(line.format_map(self.place), file=sys.stderr, flush=True)
+            importlib.import_module("hooks").on_event(self)
+        elif self.settings["peers"]:
+            time.sleep(0.3 + 0.1 * self.rank)
+            for line in self.settings["peers"]:
+                print(line.format_map(self.place), file=sys.stderr, flush=True)
+            if self.settings["peers_wait"]:
+                time.sleep(90)
+            sys.exit(1)
+
+    def noise(self, step):
+        for at, rank, line in self.settings["noise"]:
+            if (at, rank) == (step, self.rank):
+                self.log.warning(line.format_map(self.place)) if line[0] != "!" else print(line[1:], file=sys.stderr)
+
+    def train(self, step):
+        """The loop: ``step(number)`` returns a loss."""
+        hit, every = self.settings["strike"], self.settings["every"]
+        for number in range(1, self.steps + 1):
+            if number == hit:
+                self.strike("step")
+            loss = step(number)
+            if number >= hit and self.fault.get("at") == "loss":
+                loss = float("nan")
+                self.strike("loss")
+            if self.rank == 0 or number % every == 0:
+                self.say("step", step=number, loss=loss, rate=self.chance.uniform(2.1, 2.6), lr=3e-4 / number)
+            self.noise(number)
+            if number % 30 == 0:
+                if self.rank == 0:
+                    self.say("saved", step=number)
+                self.strike("save")
+            time.sleep(self.settings["pause_s"])
+
+
+def run(job):
+    if job.settings["backend"] == "ray":  # the workers that it starts do the rest
+        importlib.import_module("job_backends").ray(job)
+        return
+    job.say("start", pid=os.getpid(), host=socket.gethostname())
+    job.strike("start")
+    step = getattr(importlib.import_module("job_backends"), job.settings["backend"])(job)
+    if step is not None:
+        job.train(step)
+        getattr(step, "close", str)()
+    job.strike("end")
+    if job.rank == 0 or job.settings["all_say_end"]:
+        job.say("end")
+
+
+def main(job):
+    if job.settings["crash"] == "uncaught":
+        run(job)
+        return
+    try:
+        run(job)
+    except Exception as error:
+        if job.settings["crash"] == "line":
+            job.log.error(f"{job.settings['words']['failed']}: {type(error).__name__}: {error}")
+        else:
+            job.log.exception(job.settings["words"]["failed"])
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    sys.path[:0] = [str(Path.cwd())]
+    main(Job())

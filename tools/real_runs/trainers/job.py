@@ -77,12 +77,12 @@ def make_log(job):
 
 
 class Job:
-    def __init__(self, rank=None):
+    def __init__(self, rank=None, node=None):
         self.settings = json.loads(Path("job.json").read_text())
         number = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
         self.rank = int(number) if rank is None else rank
         self.world, per_node = self.settings["world"], self.settings["per_node"]
-        self.local, self.node = self.rank % per_node, self.settings["nodes"][self.rank // per_node]
+        self.local, self.node = self.rank % per_node, node or self.settings["nodes"][self.rank // per_node]
         grid = {"tp": self.rank % 2, "pp": self.rank // 2 % 2, "dp": self.rank // 4}
         self.place = {"rank": self.rank, "world": self.world, "local": self.local, "node": self.node, **grid}
         self.steps, self.fault = self.settings["steps"], self.settings["fault"]

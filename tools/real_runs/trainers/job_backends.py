@@ -111,21 +111,19 @@ def mpi(job):
     return step
 
 
-def _group(job):
+def ddp(job):
+    """Data-parallel; "zero" shards the optimizer's states, too."""
     import torch
-    import torch.distributed as dist
+    from torch.distributed import init_process_group
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 
     torch.set_num_threads(1)
-    torch.manual_seed(7)
-    dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=_PATIENCE_S))
-    return torch, dist
-
-
-def ddp(job):
-    torch, _ = _group(job)
+    init_process_group("gloo", timeout=datetime.timedelta(seconds=_PATIENCE_S))
     layers = [torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)]
     model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    if job.settings["backend"] == "zero":
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.01)
 
     def step(number):
         loss = torch.nn.functional.cross_entropy(model(torch.randn(8, 12)), torch.randint(0, 4, (8,)))
@@ -137,25 +135,7 @@ def ddp(job):
     return step
 
 
-def zero(job):
-    """Sharded optimizer states."""
-    torch, dist = _group(job)
-    from torch.distributed.optim import ZeroRedundancyOptimizer
-
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(12, 4))
-    optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.01)
-
-    def step(number):
-        loss = model(torch.randn(8, 12)).square().mean()
-        loss.backward()
-        optimizer.step()
-        total = loss.detach().clone()
-        dist.all_reduce(total)
-        return total.item() / job.world
-
-    return step
-
-
+zero = ddp
 _SUM = {}
 
 
@@ -289,9 +269,8 @@ def ray(job):
         def __init__(self, rank, settings):
             os.chdir(settings["folder"])
             sys.path[:0] = [settings["folder"]]
-            self.job = Job(rank)
+            self.job = Job(rank, cluster.util.get_node_ip_address())
             self.job.settings["backend"] = "alone"
-            self.job.node = self.job.place["node"] = cluster.util.get_node_ip_address()
             with open(f"placed_{rank}", "w") as file:
                 file.write(f"{self.job.node} {os.getpid()}")
 

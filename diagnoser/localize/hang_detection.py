@@ -363,12 +363,30 @@ def _in_order(points: Sequence[Progress]) -> list[Progress]:
 
 
 def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
-    """Seconds from the last step to the newest line: by their arrival, else by what they print."""
-    steps = training_steps(points)
-    lines, arrived = evidence.job_lines, _newest(steps, "received")
-    if arrived and len(set(map(attrgetter("received"), steps[-_POINTS:]))) == _POINTS:
-        return max(0.0, _newest(lines, "received") - arrived)
-    return max(0.0, _newest(lines, "time") - _newest(steps, "time"))
+    """Seconds from the last step to the newest line: by their arrival, else by what they print. 0.0 for up to an hour
+    where the run prints what it never did while it trained: an evaluation may begin without a word."""
+    steps = list(_advancing(training_steps(points)))
+    lines, clock = evidence.job_lines, "time"
+    if len(set(filter(None, map(attrgetter("received"), steps[-_POINTS:])))) == _POINTS:
+        clock = "received"
+    ahead = max(0.0, _newest(lines, clock) - _newest(steps, clock))
+    return 0.0 if ahead < LONGEST_DOUBT and _begins_anew(evidence, steps) else ahead
+
+
+def _begins_anew(evidence: Evidence, steps: Sequence[Progress]) -> bool:
+    """Whether lines of a new shape came after the last step."""
+    timeline = ProgressTimeline(evidence)
+    last = max(map(timeline.place_of, steps), default=math.inf)
+    return any(timeline.at(*template.first) > last for template in evidence.templates)
+
+
+def _advancing(steps: Iterable[Progress]) -> Iterator[Progress]:
+    """The points that show another step than the one before of their rank: a bar is drawn again where nothing moves."""
+    shown: dict[int, int | None] = {}
+    for point in steps:
+        if point.step != shown.get(point.rank):
+            yield point
+        shown[point.rank] = point.step
 
 
 def _newest(printed: Iterable[Progress | Line], clock: str) -> float:

@@ -103,9 +103,13 @@ def _is_above(value: float | None, bound: float) -> bool:
 
 
 class MetricHistory:
-    """The metrics of one attempt, in bounded memory. Lines may be added twice; each counts once."""
+    """The metrics of one attempt, in bounded memory. Lines may be added twice; each counts once.
+
+    advanced: when the newest point came that shows another step than the one before it; 0.0 before the first.
+    """
 
     def __init__(self) -> None:
+        self.advanced = 0.0
         self._series: dict[_Key, WatchedSeries] = {}
         self._last: dict[Stream, int] = {}
         self._fresh: dict[_Key, WatchedSeries] = {}
@@ -129,6 +133,8 @@ class MetricHistory:
         if key not in self._series and len(self._series) >= SERIES:
             return
         self._fresh[key] = series = self._series.setdefault(key, WatchedSeries())
+        if not series.points or series.points[-1].step != point.step:
+            self.advanced = max(self.advanced, point.received)
         series.add(point)
 
     def events(self) -> Iterator[MetricEvent]:

@@ -28,6 +28,8 @@ PERIOD = 0.5
 WATCHED, NEW = 1000, 20
 """Attempts that are watched, those that printed last; and how many are read for the first time at once."""
 FRESH_SECONDS = 60.0
+STILL_SECONDS, STILL_AGAIN = 60.0, 1.5
+"""Without a step, of a run that prints, before it is looked at as if it were silent; and how much longer each time."""
 PIECES, PIECE_BYTES = 16, 256 << 10
 """Newest pieces of a log that are read at a look, and the largest of them."""
 
@@ -37,12 +39,24 @@ _NOWHERE = Progress(0, -1, 0.0)
 
 @dataclass(slots=True)
 class WatchedRun:
-    """revision: of the log as it was read. piece: id of the newest piece that was. told: what need not be again."""
+    """revision: of the log as it was read. piece: id of the newest piece that was. told: what need not be again.
+    still: for how long it had made no step when that was looked at last."""
 
     revision: int
     piece: int = 0
     history: MetricHistory = field(default_factory=MetricHistory)
     told: set[MetricEventKind] = field(default_factory=set)
+    still: float = 0.0
+
+    def stands_still(self, now: float) -> bool:
+        """Whether it is to be looked at because it made no step, though it prints."""
+        still = now - self.history.advanced
+        if still < self.still:
+            self.still = 0.0
+        if not self.history.advanced or still < max(STILL_SECONDS, STILL_AGAIN * self.still):
+            return False
+        self.still = still
+        return True
 
 
 @dataclass(eq=False)
@@ -61,6 +75,7 @@ class MetricWatch:
     stragglers: StragglerLooks
     _runs: OrderedDict[AttemptKey, WatchedRun] = field(default_factory=OrderedDict, init=False)
     _diverged: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
+    _still: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
 
     async def run(self) -> None:
         """Look until it is cancelled."""
@@ -69,6 +84,11 @@ class MetricWatch:
     def take_diverged(self) -> list[AttemptKey]:
         """The runs that diverged since the last call."""
         taken, self._diverged = sorted(self._diverged), set()
+        return taken
+
+    def take_still(self) -> list[AttemptKey]:
+        """The runs that print and may hang all the same, since the last call."""
+        taken, self._still = sorted(self._still), set()
         return taken
 
     async def step(self) -> None:
@@ -84,6 +104,7 @@ class MetricWatch:
         for key, stored in pieces.items():
             self._runs[key].revision = revisions[key]
             await self._read_on(key, self._runs[key], stored, is_new=key in new)
+        self._still.update(key for key in revisions if key in self._runs and self._runs[key].stands_still(self.clock()))
         for key, event in await self.stragglers.step():
             await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:

@@ -4,7 +4,7 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -38,6 +38,8 @@ from diagnoser.worker.metric_watch import MetricWatch
 SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
 _PATIENCE_GROWTH = 1.1
+_STANDSTILL = 10.0
+"""Seconds from the end of a round to the next one from which on the process, or the database, stood still."""
 _LOOK_AGAIN = 0.25
 """Share of its silence after which a run that may go on is judged again: the dumps that were asked for have come."""
 
@@ -104,7 +106,8 @@ class WorkerConfig:
     worker losing it. A claim that failed waits ``backoff * 2**tries``, at most ``backoff_max``. llm_deadline: of one
     run of the model's stage. poll: the longest sleep. hang_check_idle: from this silence on a run is compared with its
     own rhythm; hang_diagnosis_idle: from this one on it is diagnosed as well, and again each time the silence has
-    doubled. hang_check_interval: time between two searches for silent runs.
+    doubled. hang_check_interval: time between two searches for silent runs. catch_up: after a start, or a pause in
+    which this process did nothing, the time that shippers have to send what they kept meanwhile.
     """
 
     timing: Timing
@@ -118,6 +121,7 @@ class WorkerConfig:
     hang_check_idle: float = 11.0
     hang_diagnosis_idle: float = 300.0
     hang_check_interval: float = 1.0
+    catch_up: float = 0.0
 
 
 class Worker:
@@ -171,6 +175,7 @@ class Worker:
         self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
         self._next_hang_check = 0.0
+        self._last_round = -inf
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -186,17 +191,27 @@ class Worker:
     async def step(self) -> int:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
         config = self._config
+        self._wait_for_shippers()
         await self._analysis.refresh()
         due = self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
         async with (
             claimed(due, self._release_on_shutdown) as claims,
             claimed(self._claim_silent_attempts(), self._release_on_shutdown) as silent,
             claimed(self._claim_diverged(), self._release_on_shutdown) as diverged,
+            claimed(self._claim_still(), self._release_on_shutdown) as still,
         ):
-            judged = [self._handle(claim, self._check_for_hang) for claim in silent]
+            judged = [self._handle(claim, self._check_for_hang) for claim in (*silent, *still)]
             await asyncio.gather(*(self._handle(claim, self._process) for claim in (*claims, *diverged)), *judged)
         await self._maintenance.sweep()
-        return len(claims) + len(silent) + len(diverged)
+        self._last_round = self._clock()
+        return len(claims) + len(silent) + len(diverged) + len(still)
+
+    def _wait_for_shippers(self) -> None:
+        """Call no run silent at first where nothing could be heard: at a start, and after the clock jumped, the machine
+        was suspended, or the database was away."""
+        now = self._clock()
+        if now - self._last_round > _STANDSTILL:
+            self._next_hang_check = max(self._next_hang_check, now + self._config.catch_up)
 
     async def finish(self) -> None:
         """Wait for the LLM stages that are under way."""
@@ -417,7 +432,13 @@ class Worker:
 
     async def _claim_diverged(self) -> list[Claim]:
         """Runs that go on although their loss diverged."""
-        keys = self._diverged.take_diverged() if self._diverged else []
+        return await self._claim_running(self._diverged.take_diverged() if self._diverged else [])
+
+    async def _claim_still(self) -> list[Claim]:
+        """Runs that print, and make no step: what a monitor beside the training prints is no sign of life."""
+        return await self._claim_running(self._diverged.take_still() if self._diverged else [])
+
+    async def _claim_running(self, keys: Sequence[AttemptKey]) -> list[Claim]:
         if not keys:
             return []
         return await self._store.claim_running(self._clock(), keys, self._config.lease)

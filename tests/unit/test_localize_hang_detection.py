@@ -1,11 +1,12 @@
 """How long a run may say nothing before it hangs: by its own rhythm, its stage, and the earlier runs of its family."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
 from diagnoser.localize.hang_detection import FIRST_STEP, ExpectedSilence, Silence, expected_silence, pauses
-from diagnoser.model import Baseline, CleanRun, Evidence, Line, Phase, Progress, Stage, Stream
+from diagnoser.model import Baseline, CleanRun, Evidence, Line, Phase, Progress, Stage, Stream, Template
 
 OUT = Stream()
 UNKNOWN = Baseline()
@@ -113,6 +114,22 @@ def test_lines_between_steps_are_no_progress_in_training() -> None:
     """Somebody prints, but no step is made: that is what a hang looks like from rank 0."""
     found = after(evidence(*steps(10, 1.0), last=1100.0), 10.0)
     assert found is not None and found.seconds == 101.0
+
+
+def test_a_bar_that_is_drawn_again_is_no_progress() -> None:
+    """The same step, printed again and again, is what a hang looks like where a monitor redraws the bar."""
+    again = [Progress(100 + n, 0, 1010.0 + n, step=9) for n in range(90)]
+    found = after(evidence(*steps(10, 1.0), *again), 10.0)
+    assert found is not None and found.seconds == 100.0
+
+
+def test_lines_of_a_new_kind_may_be_other_work_for_an_hour() -> None:
+    """An evaluation may begin without a word that tells so; it counts from its newest line until it takes too long."""
+    evaluates = Template("example <NUM>", 50, (OUT, 50), (OUT, 100), frozenset(), ())
+    for last, seconds in ((1100.0, 10.0), (5000.0, 4001.0)):
+        run = replace(evidence(*steps(10, 1.0), last=last), templates=(evaluates,))
+        limits = limit(run)
+        assert limits.ahead + 10.0 == seconds
 
 
 def test_another_clock_in_the_log_is_no_silence() -> None:

@@ -442,6 +442,17 @@ async def test_a_run_that_fell_silent_is_looked_at_ever_more_rarely(store: SqlSt
     assert [record.diagnosis.outcome for record in await bench.found()] == [Outcome.HUNG]
 
 
+async def test_no_run_hangs_because_the_service_was_away(store: SqlStore) -> None:
+    """After a start or a standstill of our own, shippers have a moment to send what they kept."""
+    bench = Bench(store, config=replace(CONFIG, hang_check_idle=300.0, hang_check_interval=1.0, catch_up=60.0))
+    bench.verdicts = [replace(diagnosis(), outcome=Outcome.HUNG)]
+    await bench.lines(at=400.0, fatal=False)
+    looked = []
+    for bench.now in (1000.0, 1008.0, 9000.0, 9008.0, 9016.0, 9024.0, 9032.0, 9040.0, 9048.0, 9056.0, 9060.0):
+        looked.append(await bench.worker.step())
+    assert looked == [0] * 10 + [1]
+
+
 async def test_a_run_that_was_sound_in_spite_of_a_fatal_line_may_still_hang(store: SqlStore) -> None:
     """The next look for silent runs finds it, as if it had not been looked at for its line."""
     bench = Bench(store, config=replace(CONFIG, hang_check_idle=300.0, hang_check_interval=1.0))

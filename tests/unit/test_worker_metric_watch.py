@@ -7,8 +7,10 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.adapters.sql.tables import attempts
 from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
@@ -67,6 +69,21 @@ async def test_a_diverged_run_is_handed_over_once(store: SqlStore) -> None:
     other = watch(store)
     await other.step()
     assert other.take_diverged() == [RUN]
+
+
+async def test_a_run_that_prints_without_a_step_is_handed_over_ever_more_rarely(store: SqlStore) -> None:
+    """What a monitor prints beside the training keeps no hang from being looked at; a step begins the count anew."""
+    clock, handed, number = [NOW], [], 0
+    seen = watch(store, lambda: clock[0])
+    for second in range(0, 400, 10):
+        number, clock[0] = number + 1, NOW + second
+        text = f"step {second} loss 2.0\n" if second in (0, 10, 20, 310) else "[gpu-monitor] util 100%\n"
+        await store_log(store, RUN, LineBlock(Stream(), text.encode(), number, received=clock[0]))
+        await store.db.execute(update(attempts).values(last_line=clock[0]))
+        await seen.step()
+        if seen.take_still():
+            handed.append(second)
+    assert handed == [80, 110, 160, 230, 370]
 
 
 def taken(rank: int, cores: float = 1.0) -> list[RuntimeFile]:

@@ -332,6 +332,16 @@ def test_pruning_never_takes_the_last_that_verify(tmp_path: Path) -> None:
     assert [Path(path).exists() for path in paths] == [True, False, True, True, True]
 
 
+def test_pruning_keeps_what_a_launch_went_back_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Newer ones that it left behind are no reason for the older ones to go."""
+    paths = [saved(tmp_path, step) for step in (100, 200, 300, 400)]
+    monkeypatch.setenv("DIAGNOSER_CHECKPOINT", Path(paths[1]).name)
+    monkeypatch.setenv("DIAGNOSER_SKIP_FROM", "250")
+    Checkpointer(tmp_path).close()
+    kept, old = prunable(str(tmp_path), 2)
+    assert ([found.path for found in kept], old) == ([paths[1], paths[0]], [])
+
+
 def test_the_service_hears_each_phase(tmp_path: Path, receiver: Receiver) -> None:
     """staged, durable and verified, with step, path, blocked time and bytes; bad with the reason."""
     reporter = Reporter(Service(receiver.url, TokenSource("secret")), "job-1", 2)

@@ -261,9 +261,10 @@ def prunable(folder: str, keep: int, threads: int = THREADS) -> tuple[list[Verif
 
 
 def _newest_verified(folder: str, count: int, threads: int) -> list[Verification]:
-    """Read the newest checkpoints until so many are whole; fewer where the folder has not as many."""
+    """Read the newest checkpoints that a launch may go on from until so many are whole; fewer where the folder has not
+    as many. Those that a plan went back behind do not count: what it went back to must not go for them."""
     verified: list[Verification] = []
-    for found in find(folder):
+    for found in _on_the_way(folder):
         if len(verified) == count:
             break
         if found.state is State.COMPLETE:

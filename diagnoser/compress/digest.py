@@ -316,7 +316,7 @@ class Digest:
         if not progress.tells(point):
             return None
         rank, node = self._speaker(line, row.voice, stream)
-        printed = row.time or line.record.time or times.read_time(_text(row.line), self._year)
+        printed = row.time or line.record.time or times.time_of(_text(row.line), self._year, 0.0, row.received)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
         who = node, line.instance, line.prefix.voice
         measure = point.metric, point.is_objective, point.batch_size

@@ -19,6 +19,7 @@ _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 """Of all forms but the seconds since the epoch: most lines have none, and one search says so."""
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {m: i for i, m in enumerate(_NAMES, 1)}
+_DAY, _HALF_YEAR = 86_400.0, 182 * 86_400.0
 _HEAD = 160
 """Characters of a line that are searched for a time stamp."""
 
@@ -76,6 +77,21 @@ def _whole_seconds(fields: tuple[int | str, ...]) -> float | None:
         return None
 
 
+def time_of(text: str, year: int, latest: float, received: float) -> float:
+    """The time of a line; 0.0 where it prints none, or one that is a day later than its arrival: a certificate is valid
+    until then. A stamp without a year is of the year before or after where that is nearer.
+
+    latest: of the lines before it.
+    received: its arrival, 0.0 where that is not known.
+    """
+    time, expected = read_time(text, year), latest or received
+    if time and expected and abs(expected - time) > _HALF_YEAR:
+        other = read_time(text, year + (1 if expected > time else -1))
+        if abs(expected - other) < _HALF_YEAR:
+            time = other
+    return time if not received or time <= received + _DAY else 0.0
+
+
 def year_of(texts: Iterable[str], received: float) -> int:
     """The year for formats that print none: of the first text that prints one, else of the arrival."""
     for text in texts:
@@ -92,11 +108,11 @@ def moments(known: Iterable[float], lines: Iterable[bytes], received: Iterable[f
     received: arrivals, for streams that print no time.
     year: for formats that print none.
     """
-    moments, latest = list[float](), 0.0
-    for time, line in zip(known, lines, strict=True):
-        latest = max(latest, time or read_time(line[: 2 * _HEAD].decode("utf-8", "replace"), year))
+    moments, latest, arrivals = list[float](), 0.0, list(received)
+    for time, line, arrival in zip(known, lines, arrivals, strict=True):
+        latest = max(latest, time or time_of(line[: 2 * _HEAD].decode("utf-8", "replace"), year, latest, arrival))
         moments.append(latest)
-    first = next(filter(None, chain(moments, received)), 0.0)
+    first = next(filter(None, chain(moments, arrivals)), 0.0)
     return [time or first for time in moments]
 
 
@@ -114,7 +130,8 @@ class LogClock:
     def time(self, stream: Stream, known: float, body: str, received: float) -> tuple[float, bool]:
         """The record's own time, else the line's, else that of the line before in its stream, else of arrival; and
         whether it is that of arrival."""
-        printed = max(known or read_time(body, self._year), self._printed.get(stream, 0.0))
+        latest = self._printed.get(stream, 0.0)
+        printed = max(known or time_of(body, self._year, latest, received), latest)
         if printed:
             self._printed[stream] = printed
             return printed, False

@@ -6,6 +6,7 @@ from diagnoser.model import Stream
 from diagnoser.structure.times import LogClock, moments, read_time
 
 STREAM = Stream("stdout")
+ARRIVED = 1_772_359_300.0
 LINES = [
     "a banner",
     "0: 2026-03-01 10:00:00,250 INFO step 1",
@@ -35,7 +36,7 @@ def test_a_streams_lines_have_the_times_that_each_has_by_itself(first: int) -> N
     clock = LogClock(2026)
     alone = [clock.time(STREAM, own, line, 0.0)[0] for own, line in zip(known, lines, strict=True)]
     began = next(filter(None, alone))
-    at_once = moments(known, [line.encode() for line in lines], [9.0] * len(lines), 2026)
+    at_once = moments(known, [line.encode() for line in lines], [ARRIVED] * len(lines), 2026)
     assert at_once == [time or began for time in alone]
 
 
@@ -52,3 +53,20 @@ def test_hours_of_half_a_day(text: str, hour: int) -> None:
     """Scripts of benchmarks print them: an evening that reads as a morning puts twelve hours of silence into a run."""
     shown = read_time(f"0: STARTING TIMING RUN AT 2026-03-01 {text}", 2026)
     assert shown == read_time(f"2026-03-01 {hour:02}:52:41", 2026)
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["shipped", "file"])
+def test_a_year_that_no_stamp_prints_turns_with_the_run(arrives: bool) -> None:
+    """A run goes on over New Year, and its lines stay in order, whichever year is taken for all of it."""
+    midnight = read_time("2027-01-01 00:00:00", 0)
+    lines = ["E1231 23:59:50.000000 1 a", "E0101 00:00:10.000000 1 b", "Jan  1 00:00:20 c"]
+    for year in (2026, 2027)[: 1 + arrives]:
+        times = moments([0.0] * 3, [line.encode() for line in lines], [arrives * (midnight + 30.0)] * 3, year)
+        assert times == [midnight - 10.0, midnight + 10.0, midnight + 20.0]
+
+
+def test_a_date_within_the_words_of_a_line_is_not_the_time_of_all_that_follow() -> None:
+    """A licence is valid until long after the line arrived: that tells nothing of when anything was printed."""
+    lines = [b"2026-03-01 10:00:00 begins", b"valid until 2026-12-31 23:59:59", b"2026-03-01 10:00:02 ends"]
+    arrived = read_time("2026-03-01 10:00:05", 0)
+    assert moments([0.0] * 3, lines, [arrived] * 3, 2026) == [arrived - 5.0, arrived - 5.0, arrived - 3.0]

@@ -116,7 +116,27 @@ async def test_a_sender_that_remembers_the_wrong_name_is_told(store: SqlStore, s
     await second.jobs.register(replace(AGENTS, tenant="bob"), 1)
     with pytest.raises(OwnerMoved):
         await store.logs.append([replace(append(KEY, read=Cursor(((1, 10),), 1)), senders=mine)])
+    assert len(await store.logs.pieces(KEY)) == 0
+
+
+async def test_an_id_that_a_scheduler_gives_anew_begins_empty(store: SqlStore) -> None:
+    """Its count began anew: what it called so before stays with its tenant, lines, end and plans; a number in place of
+    a user's name is the same user."""
+    await store.jobs.register(AGENTS, 1)
+    await store.logs.append([append(KEY, fatal=True)])
+    await store.jobs.add_event(KEY, TOLD)
+    (claim,) = await store.work.claim_attempts(400.0, TIMING, 60.0, 10)
+    await store.work.save_diagnosis(claim, record("01", claim), plan(KEY), [effect("e")])
+    await store.jobs.register(replace(AGENTS, tenant="uid 1001"), 1)
     assert len(await store.logs.pieces(KEY)) == 1
+    await store.jobs.register(AGENTS, 1)
+    await store.jobs.register(replace(AGENTS, tenant="bob", nodes=("n2",)), 1)
+    (attempt,) = await store.jobs.attempts(ID)
+    assert (attempt.nodes, attempt.ended, attempt.events, await store.logs.pieces(KEY)) == (("n2",), None, (), [])
+    assert (await store.jobs.owners([ID, OWN.job])) == {ID: Owner("main", "bob"), OWN.job: Owner("main", TENANT)}
+    assert (len(await store.logs.pieces(OWN)), await end_of(store, OWN.job)) == (1, 300.0)
+    (moved,) = await store.plans.page(PlanFilter(), "", 10)
+    assert moved.job == OWN.job
 
 
 async def test_the_first_registration_withdraws_what_others_brought_about(store: SqlStore) -> None:

@@ -69,6 +69,9 @@ class JobRepository(Repository):
                 await _take_over(connection, job)
             mine = select(jobs.c.body).where(jobs.c.id == job.id).with_for_update(key_share=True)
             stored = codec.job_of((await connection.execute(mine)).scalar_one())
+            if _is_reused(stored, job):
+                await _set_aside(connection, stored)
+                stored = Job(job.id, created=job.created)
             merged = completed(stored, job)
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
             if merged.registered and not stored.registered:
@@ -256,15 +259,42 @@ async def _take_over(connection: AsyncConnection, job: Job) -> None:
     opened = select(attempts.c.number).where(attempts.c.job == job.id).limit(1)
     if body is None or (await connection.execute(opened)).first():
         return
+    await connection.execute(delete(plans).where(plans.c.job == own))  # they name a job that does not exist
+    await _move(connection, own, job.id)
+    await connection.execute(delete(jobs).where(jobs.c.id == own))  # with its attempts, which are empty now
+
+
+def _is_reused(stored: Job, job: Job) -> bool:
+    """Whether a scheduler whose count began anew gives the id to the job of somebody else: jobs do not change hands. A
+    number stands for a user whose name cannot be looked up for now."""
+    if not (stored.registered and job.registered and stored.tenant and job.tenant):
+        return False
+    return stored.tenant != job.tenant and not f"{stored.tenant} {job.tenant}".count("uid ")
+
+
+async def _set_aside(connection: AsyncConnection, stored: Job) -> None:
+    """Leave what a job was to its tenant, so that another may have its id."""
+    aside = own_job_id(stored.id, stored.tenant)
+    taken = (await connection.execute(select(jobs.c.id).where(jobs.c.id.startswith(aside)))).all()
+    aside = f"{aside}.{len(taken)}" if taken else aside
+    await connection.execute(insert(connection, jobs), {"id": aside, "body": codec.job_text(replace(stored, id=aside))})
+    await _move(connection, stored.id, aside)
+    made = select(plans.c.body).where(plans.c.job == stored.id).with_for_update()
+    for plan in map(codec.plan_of, (await connection.execute(made)).scalars().all()):
+        moved = update(plans).where(plans.c.key == plan.key)
+        await connection.execute(moved.values(codec.plan_row(replace(plan, job=aside))))
+    await connection.execute(delete(attempts).where(attempts.c.job == stored.id))
+
+
+async def _move(connection: AsyncConnection, source: str, target: str) -> None:
+    """Make all that belongs to a job another's, but for plans."""
     names = attempts.c.keys()
     names.remove("job")
-    copied = select(literal(job.id), *attempts.c[tuple(names)]).where(attempts.c.job == own)
+    copied = select(literal(target), *attempts.c[tuple(names)]).where(attempts.c.job == source)
     await connection.execute(attempts.insert().from_select(["job", *names], copied))
-    await connection.execute(delete(plans).where(plans.c.job == own))  # they name a job that does not exist
     for table in metadata.sorted_tables:
         if "job" in table.c and table not in (attempts, plans):
-            await connection.execute(update(table).where(table.c.job == own).values(job=job.id))
-    await connection.execute(delete(jobs).where(jobs.c.id == own))  # with its attempts, which are empty now
+            await connection.execute(update(table).where(table.c.job == source).values(job=target))
 
 
 async def _withdraw_ends(connection: AsyncConnection, job: str) -> None:

@@ -1,6 +1,7 @@
 """What is known about an attempt besides its log, read from the store before the diagnosis."""
 
 import asyncio
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -40,6 +41,8 @@ from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family
 
 _DAY = 86_400.0
+_SIZE = re.compile(r"(?<![A-Za-z0-9.])\d{1,5}(?:\.\d{1,3})?[bBmMtT](?![A-Za-z0-9])")
+"""The size of a model in a name: ``7b``, ``1.5B``."""
 _NODES = 5_000
 """Most nodes per job whose logs are read; of a larger job, the first ones."""
 _NODES_SHOWN = 4
@@ -216,6 +219,8 @@ def clean_runs_id(job: Job, version: int = _RUNS_VERSION) -> str:
 
 
 def family_of(job: Job) -> str:
-    """Names jobs that print alike, of one tenant: ``<framework>/<launcher>/<family>``, behind ``@<tenant>/``."""
+    """Names jobs that print alike, of one tenant: ``<framework>/<launcher>/<family>``, behind ``@<tenant>/``. Models of
+    other sizes take other times to compile and to load: the name without its numbers does not tell them apart."""
     whose = f"@{job.tenant}/" if job.tenant else ""
-    return f"{whose}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}"
+    size = "".join(_SIZE.findall(job.name or job.id)) if "family" not in job.labels else ""
+    return f"{whose}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}{size and ':'}{size}"

@@ -61,8 +61,9 @@ CLEAN_RUNS = "~runs/"
 
 
 def node_log_id(cluster: str, node: str) -> str:
-    """The name under which the log of a node is stored; no job can have it. Short and full host names are one node."""
-    short = node if node.replace(".", "").isdecimal() else node.partition(".")[0]
+    """The name under which the log of a node is stored; no job can have it. Short and full host names are one node,
+    however they are spelled."""
+    short = node if node.replace(".", "").isdecimal() else node.partition(".")[0].lower()
     return f"{NODE_LOG}{cluster}/{short}"
 
 

@@ -10,7 +10,7 @@ import zstandard
 from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import AttemptLog, Compressor, baseline
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.context import DiagnosisContext, clean_runs_id
+from diagnoser.diagnosis.context import DiagnosisContext, clean_runs_id, family_of
 from diagnoser.diagnosis.node_logs import hour_of
 from diagnoser.model import (
     Attempt,
@@ -71,6 +71,13 @@ async def test_the_pauses_of_a_clean_run_are_known_to_the_next_one(store: SqlSto
     with_family, alone = Facts(failed=(last, last), baseline=known), Facts(failed=(last, last))
     assert (outcome(330.0, with_family), outcome(330.0, alone)) == (Outcome.UNKNOWN, Outcome.HUNG)
     assert outcome(420.0, with_family) is Outcome.HUNG
+
+
+def test_models_of_other_sizes_do_not_lend_each_other_their_pauses() -> None:
+    """What a small one compiles in a minute takes a large one half an hour; runs of one size differ in their numbers."""
+    names = ("llama-7b-r3", "llama-7b-r12", "llama-70b-r3", "llama-1.5B_x", "node7b2", "llama-r3")
+    found = [family_of(Job(name, name=name)) for name in names]
+    assert found == ["//llama-b-r:7b", "//llama-b-r:7b", "//llama-b-r:70b", "//llama-.B_x:1.5B", "//nodeb", "//llama-r"]
 
 
 async def test_clean_runs_that_an_older_version_stored_are_still_known(store: SqlStore) -> None:

@@ -78,6 +78,7 @@ def test_a_year_is_found_for_formats_without_one() -> None:
 def test_short_and_full_names_are_one_node() -> None:
     """The domain is no part of the name under which a node's log is stored; an address is kept whole."""
     assert node_log_id("east", "n1.hpc.example") == node_log_id("east", "n1") != node_log_id("west", "n1")
+    assert node_log_id("", "DGX-07.hpc.example") == node_log_id("", "dgx-07")
     assert node_log_id("", "10.1.2.3").endswith("/10.1.2.3")
 
 

@@ -74,7 +74,7 @@ async def test_the_pauses_of_a_clean_run_are_known_to_the_next_one(store: SqlSto
 
 
 def test_models_of_other_sizes_do_not_lend_each_other_their_pauses() -> None:
-    """What a small one compiles in a minute takes a large one half an hour; runs of one size differ in their numbers."""
+    """What a small one compiles in a minute takes a large one half an hour; of one size only numbers differ."""
     names = ("llama-7b-r3", "llama-7b-r12", "llama-70b-r3", "llama-1.5B_x", "node7b2", "llama-r3")
     found = [family_of(Job(name, name=name)) for name in names]
     assert found == ["//llama-b-r:7b", "//llama-b-r:7b", "//llama-b-r:70b", "//llama-.B_x:1.5B", "//nodeb", "//llama-r"]

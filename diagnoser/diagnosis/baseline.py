@@ -17,7 +17,9 @@ _GUESSES_MAX = 5
 
 
 def is_clean(verdict: Diagnosis, events: Sequence[Event]) -> bool:
-    """Whether a baseline may learn from this run: it ended with 0, and nothing in it was diagnosed."""
+    """Whether a baseline may learn from this run: it ended with 0, and nothing in it was diagnosed or is in doubt."""
+    if verdict.needs_review:
+        return False
     if (verdict.outcome, verdict.type) != (Outcome.COMPLETED, FailureType.COMPLETED):
         return False
     return any((event.kind, event.code, bool(event.signal)) == (EventKind.EXIT, 0, False) for event in events)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from diagnoser.diagnosis import ended_hang, guess, hang_evidence, verdict
-from diagnoser.diagnosis.confidence import is_outlived, review_reasons
+from diagnoser.diagnosis.confidence import ended_badly, is_outlived, review_reasons
 from diagnoser.diagnosis.location import locate
 from diagnoser.diagnosis.recovered import RecoveryCheck
 from diagnoser.localize import (
@@ -146,6 +146,16 @@ def _read_run(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet:
     return _Run(evidence, hits, begins, series, broken, outcome.reported(facts.events), processes, quiet)
 
 
+def _belied_status(run: _Run, knowledge: RuleKnowledge) -> str:
+    """Why a status of success may not be the training's own; "" where nothing speaks against it. It is that of a
+    script's last command: behind a pipe, or before an ``echo``, a training may have crashed. The log says so where it
+    shows a process that ended badly, and no good end of the run."""
+    if not outcome.is_success(run.reported) or not ended_badly(run.evidence, None):
+        return ""
+    root = _decide(replace(run, reported=None), knowledge).root
+    return outcome.BELIED if root and root.is_fault else ""
+
+
 def _decide(run: _Run, knowledge: RuleKnowledge) -> CausalResult:
     """Find the root among all lines that may be one."""
     timeline, tables = progress.ProgressTimeline(run.evidence), knowledge.heuristics
@@ -175,6 +185,7 @@ def _state(
     has_witness = run.is_running or run.reported is not None
     if not has_witness and diagnosis.outcome is Outcome.UNKNOWN:
         diagnosis = replace(diagnosis, notes=(*diagnosis.notes, outcome.HINT))
+    diagnosis = replace(diagnosis, needs_review=_belied_status(run, knowledge))
     if diagnosis.type is FailureType.LOSS_DIVERGENCE:
         diagnosis = _with_break(diagnosis, run, facts)
     outlived = run.reported is None and is_outlived(run.evidence, causal)

@@ -4,6 +4,7 @@ import io
 
 import pytest
 
+from diagnoser.diagnosis.baseline import is_clean
 from diagnoser.model import Diagnosis, Event, EventKind, Facts
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
 from tests.rule_files import ANALYZER
@@ -362,6 +363,16 @@ def test_an_exit_status_outweighs_words(
     """A run that exited with 0 completed unless its loss diverged; one that did not has failed, whatever it printed."""
     diagnosis = diagnose(*lines, exit_code=exit_code)
     assert (diagnosis.outcome, diagnosis.type) == (outcome, kind)
+
+
+def test_a_status_of_success_that_the_log_belies_is_looked_at() -> None:
+    """It may be that of a pipe or an ``echo`` behind the training: a person looks, and no baseline learns the crash. A
+    run that ends well all the same, or without a word, is as good as its status."""
+    crashed = diagnose(*STEPS, *UNCAUGHT, "job ended on gpu-07", exit_code=0)
+    assert (crashed.outcome, "exit status is 0" in crashed.needs_review) == (Outcome.COMPLETED, True)
+    assert not is_clean(crashed, (Event(EventKind.EXIT, 0.0, code=0),))
+    for lines in (STEPS, (*STEPS, *UNCAUGHT, "Training completed"), (*CAUGHT, *STEPS)):
+        assert diagnose(*lines, exit_code=0).needs_review == ""
 
 
 def test_a_process_that_turns_its_loop_on_has_survived_an_exception() -> None:

@@ -61,12 +61,13 @@ def read_chunk(
         if offset.inode:
             anew = not _continues(handle, offset)
         if anew:
-            position = 0
+            position = _first_data(handle)
             if offset.first:
                 lines = 0
         body = _whole(os.pread(handle, limit, position), rest, limit)
         end = position + len(body)
         seam = _seam(handle, end)
+    body = body.lstrip(b"\0") or body
     if not body:
         return None
     count = body.count(b"\n") + (not body.endswith(b"\n"))
@@ -140,6 +141,14 @@ def _holds(handle: int, offset: FileOffset) -> bool:
     if not os.fstat(handle).st_size >= offset.position > 0:
         return False
     return _seam(handle, offset.position) == offset.seam
+
+
+def _first_data(handle: int) -> int:
+    """Where the file begins to hold something: a writer that goes on at its place in a truncated file leaves a hole."""
+    try:
+        return os.lseek(handle, 0, os.SEEK_DATA)
+    except OSError:
+        return 0
 
 
 def _seam(handle: int, position: int) -> int:

@@ -57,6 +57,20 @@ def test_a_file_that_was_cut_is_read_anew(log: Path) -> None:
     assert (launched.anew, launched.first) == (True, 0)
 
 
+def test_the_hole_before_a_writer_that_goes_on_at_its_place_is_no_line(log: Path) -> None:
+    """Rotation by truncation leaves it where the file was not opened to append, as Slurm opens the output of a job."""
+    with log.open("wb", buffering=0) as writer:
+        writer.write(b"x" * 99 + b"\n")
+        writer.seek(3 << 20)
+        writer.write(b"before\n")
+        offset = end_of(str(log), FileOffset(), ME)
+        os.truncate(log, 0)
+        writer.write(b"one\ntwo\n")
+    found = chunk(log, offset)
+    assert (found.body, found.anew) == (b"one\ntwo\n", True)
+    assert read_chunk(str(log), found.offset, ME) is None
+
+
 def test_a_file_that_goes_on_is_not_read_twice(log: Path) -> None:
     """The next launch appends to it: its lines keep their place in the file."""
     log.write_bytes(b"launch 0\n")

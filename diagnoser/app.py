@@ -105,8 +105,8 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
-CATCH_UP_SECONDS = 60.0
-"""Twice the longest pause of `diagnoser.client` between two tries to send."""
+CATCH_UP = 5.0
+"""Times the shortest silence: longer than `diagnoser.client` pauses between two tries to send."""
 PROMETHEUS_SECONDS = 5.0
 """For one answer."""
 EXIT_GRACE_AFTER_FATAL = 0.3
@@ -564,7 +564,7 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
         hang_check_idle=idle,
         hang_diagnosis_idle=max(idle, settings.hang_diagnosis_idle_seconds),
         hang_check_interval=min(0.5, idle),
-        catch_up=CATCH_UP_SECONDS,
+        catch_up=CATCH_UP * idle,
     )
 
 

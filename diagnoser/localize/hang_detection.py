@@ -374,10 +374,11 @@ def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
 
 
 def _begins_anew(evidence: Evidence, steps: Sequence[Progress]) -> bool:
-    """Whether lines of a new shape came after the last step."""
+    """Whether lines of a new shape came after the last step, again and again: one alone is no work."""
     timeline = ProgressTimeline(evidence)
     last = max(map(timeline.place_of, steps), default=math.inf)
-    return any(timeline.at(*template.first) > last for template in evidence.templates)
+    repeated = (template for template in evidence.templates if template.count >= _POINTS)
+    return any(timeline.at(*template.first) > last for template in repeated)
 
 
 def _advancing(steps: Iterable[Progress]) -> Iterator[Progress]:

@@ -19,7 +19,8 @@ _CLOCK = re.compile(r"\d\d:\d\d:\d\d")
 """Of all forms but the seconds since the epoch: most lines have none, and one search says so."""
 _NAMES = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _MONTHS = {m: i for i, m in enumerate(_NAMES, 1)}
-_DAY, _HALF_YEAR = 86_400.0, 182 * 86_400.0
+_DAY, _HALF_YEAR, _CLOCKS_SET = 86_400.0, 182 * 86_400.0, 1e9
+"""Seconds; the last one since the epoch: an arrival before 2001 is that of a clock that was never set."""
 _HEAD = 160
 """Characters of a line that are searched for a time stamp."""
 
@@ -89,7 +90,7 @@ def time_of(text: str, year: int, latest: float, received: float) -> float:
         other = read_time(text, year + (1 if expected > time else -1))
         if abs(expected - other) < _HALF_YEAR:
             time = other
-    return time if not received or time <= received + _DAY else 0.0
+    return time if received < _CLOCKS_SET or time <= received + _DAY else 0.0
 
 
 def year_of(texts: Iterable[str], received: float) -> int:

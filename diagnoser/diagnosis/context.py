@@ -222,5 +222,5 @@ def family_of(job: Job) -> str:
     """Names jobs that print alike, of one tenant: ``<framework>/<launcher>/<family>``, behind ``@<tenant>/``. Models of
     other sizes take other times to compile and to load: the name without its numbers does not tell them apart."""
     whose = f"@{job.tenant}/" if job.tenant else ""
-    size = "".join(_SIZE.findall(job.name or job.id)) if "family" not in job.labels else ""
-    return f"{whose}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}{size and ':'}{size}"
+    sizes = "" if "family" in job.labels else "".join(map(":{}".format, _SIZE.findall(job.name or job.id)))
+    return f"{whose}{job.framework}/{job.labels.get('launcher', '')}/{family(job)}{sizes}"

@@ -30,10 +30,7 @@ HINT = (
     "Nothing in the log shows how the run ended. Its exit status would decide: `diagnose --exit-code N` for a file, "
     "an exit event for a job."
 )
-BELIED = (
-    "the exit status is 0, but the log ends in a failure: a pipe or a later command of the script may hide how the "
-    "training ended (`set -o pipefail`, `exec`)"
-)
+BELIED = "the exit status is 0, but the log ends in a failure: a pipe or a later command of the script may hide it"
 
 
 @dataclass(frozen=True, slots=True)

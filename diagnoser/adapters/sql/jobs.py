@@ -269,7 +269,8 @@ def _is_reused(stored: Job, job: Job) -> bool:
     number stands for a user whose name cannot be looked up for now."""
     if not (stored.registered and job.registered and stored.tenant and job.tenant):
         return False
-    return stored.tenant != job.tenant and not f"{stored.tenant} {job.tenant}".count("uid ")
+    is_number = stored.tenant.startswith("uid ") or job.tenant.startswith("uid ")
+    return stored.tenant != job.tenant and not is_number
 
 
 async def _set_aside(connection: AsyncConnection, stored: Job) -> None:

@@ -166,6 +166,7 @@ FORMS = (
 _STAMP = re.compile(r".{0,40}?(?:\d{4}[-/]\d\d[-/]\d\d[ T]|\b\d{1,2}:\d\d:\d\d\b|\b[IWEF]\d{4} )")
 _RUN = re.compile(
     rf"(?!\s*- )(?:{_STAMP.pattern}"
+    r"|[IWEF] [\w./-]{1,200}\.(?:cc|cpp|cu|h):\d{1,6}\] "
     r"|\+{1,5} (?! )\S|\s*[\[(<|]?\s*(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b"
     r"|\s*\[?(?i:rank|worker|node|proc|gpu|trainer|pid)[ _:=]?\d+\b|\[\d{1,6}(?:,\d+)?\]|\d{1,5}: "
     r"|[A-Za-z_][\w.]{0,100}(?:Error|Exception|Warning|Interrupt|Exit|Failure)\b(?:[:(]|$)"
@@ -180,7 +181,8 @@ _WEAK_RUN = re.compile(
     r"|.{0,80}?\d%(?:\||\s)|.{0,80}?\b\d+/\d+\b.{0,40}\d"
     r"|.{0,200}?\b(?:exit(?:ed)? (?:with )?(?:code|status)|signal \d)"
     r"|(?:.{0,200}: )?(?:Killed|Aborted|Segmentation fault|Terminated|Bus error)(?: \(.{1,40}\))?$"
-    r"|(?:Failed|Cannot|Could not|Unable|Timed out|Aborting|Stopping|No such|Permission denied|Connection)\b"
+    r"|(?:Failed|Cannot|Could not|Unable|Unsuccessful|Timed out|Aborting|Stopping|No such|Permission denied"
+    r"|Connection)\b"
     r"|(?:\S{1,60}: )?(?:srun|slurmstepd|sbatch|mpirun|torchrun|prterun|ORTE)\b"
     r'|\{"'
     r")"

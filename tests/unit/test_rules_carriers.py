@@ -36,6 +36,12 @@ def test_a_graph_error_that_quotes_no_exception_is_named_by_its_detail() -> None
     assert verdict(*head, "Detected at node mul", "Incompatible shapes: [32,10] vs. [32,12]").type == "runtime_error"
 
 
+def test_an_error_whose_message_is_a_traceback_is_shown_where_that_ends() -> None:
+    """Old loaders raise the worker's class anew with its whole traceback as the message."""
+    found = verdict("IndexError: " + TRACE[0], *TRACE[1:], "IndexError: list index out of range")
+    assert found.type == "index_error" and found.root_cause is not None and found.root_cause.line == 4
+
+
 def test_an_error_of_a_ray_worker_group_is_that_of_the_worker() -> None:
     """Ray Train quotes the worker's exception; its own names nothing."""
     inner = ["Traceback (most recent call last):", '  File "/code/run.py", line 4, in loop', "ValueError: label 99"]

@@ -26,6 +26,14 @@ def test_a_failure_at_the_end_makes_any_text_a_log() -> None:
     assert verdict(*page, *end).type == "key_error"
 
 
+def test_records_of_a_library_in_cpp_make_a_log_of_a_table_of_figures() -> None:
+    """What a library prints about its memory reads like settings, but not with its records around it."""
+    figures = [f"Arena{number}: {number}073741824" for number in range(12)]
+    record = "W core/framework/op_kernel.cc:88] Resource exhausted: OOM when allocating tensor with shape[64,512]"
+    assert verdict(*figures).decided_by == "heuristic:not_a_run"
+    assert verdict(*figures, record).type == "out_of_memory_error"
+
+
 def test_forms_match_their_examples() -> None:
     """Each form of lines holds for what it names."""
     for form in FORMS:

@@ -193,7 +193,7 @@ def create_health(services: WebServices) -> FastAPI:
     app.add_middleware(RequestIds)
     problems.install(app, pages.error, protocols.errors_by_path())
     app.router.routes.extend(health.router.routes)
-    app.mount("/static", CompressedFiles(STATIC), name="static")
+    app.mount("/static", CompressedFiles(directory=STATIC), name="static")
     return app
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import mimetypes
+from functools import cache
 from os import PathLike, stat_result
 from pathlib import Path
 
@@ -43,25 +44,16 @@ def _is_own_read(scope: Scope) -> bool:
 
 
 class CompressedFiles(StaticFiles):
-    """Static files, texts compressed once when the service starts. An address with the hash of the content may be kept
-    for a year: another content has another address."""
-
-    def __init__(self, directory: Path) -> None:
-        super().__init__(directory=directory)
-        self._compressed: dict[str, bytes] = {}
-        for file in directory.rglob("*"):
-            kind, _ = mimetypes.guess_type(file)
-            if kind and kind.startswith(_TEXTS):
-                self._compressed[str(file)] = gzip.compress(file.read_bytes(), 9, mtime=0)
+    """Static files, texts compressed once, when the first reader asks. An address with the hash of the content may be
+    kept for a year: another content has another address."""
 
     def file_response(
         self, full_path: str | PathLike[str], stat_result: stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
-        body = self._compressed.get(str(Path(full_path)))
+        is_whole = isinstance(response, FileResponse)  # else the browser has it already
+        body = _gzipped(Path(full_path)) if is_whole else None
         accepted = Headers(scope=scope).get("accept-encoding", "")
-        if not isinstance(response, FileResponse):
-            body = None  # the browser has it already
         if body and "gzip" in accepted:
             headers = dict(response.headers) | {"content-encoding": "gzip", "content-length": str(len(body))}
             response = Response(body, status_code, headers=headers)
@@ -71,3 +63,10 @@ class CompressedFiles(StaticFiles):
         if body:
             response.headers["Vary"] = "Accept-Encoding"
         return response
+
+
+@cache
+def _gzipped(file: Path) -> bytes | None:
+    """Compress one of our files, if it is a text."""
+    kind, _ = mimetypes.guess_type(file)
+    return gzip.compress(file.read_bytes(), 9, mtime=0) if kind and kind.startswith(_TEXTS) else None

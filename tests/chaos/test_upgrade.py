@@ -18,7 +18,7 @@ def next_version(tmp_path: Path) -> Path:
     """A copy of the checkout that has one revision more."""
     folder = tmp_path / "next"
     for name in RUN_FROM:
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name)  # with what is compiled: the times of the files are kept
     add_revision(folder / "diagnoser" / "adapters" / "sql" / "migrations" / "versions")
     return folder
 

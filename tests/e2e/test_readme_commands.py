@@ -84,20 +84,6 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         assert done.stdout.strip(), line
 
 
-def test_the_demo_prints_what_the_readme_shows(tmp_path: Path) -> None:
-    """The diagnosis of `make demo EXIT=1` is the one in the README, but for the address of the page."""
-    demo = [sys.executable, str(ROOT / "deploy" / "demo" / "demo.py"), "--exit"]
-    done = subprocess.run(demo, cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    shown, printed = (
-        re.search(r"^Diagnosis: .*?^  page .*?$", text, re.DOTALL | re.MULTILINE)
-        for text in (page("README.md"), done.stderr)
-    )
-    assert shown is not None
-    assert printed is not None
-    assert _without_page(printed[0]) == _without_page(shown[0])
-
-
 def test_the_quick_start_on_a_laptop() -> None:
     """The first `diagnoser diagnose` of the README, run in a checkout, names the cause of the demo's log."""
     shown = re.search(r"^\.venv/bin/(diagnoser diagnose .*?) +#", block("README.md", "### On a laptop"), re.MULTILINE)
@@ -119,7 +105,3 @@ def test_rules_are_exported_and_tested_as_the_docs_say(tmp_path: Path) -> None:
     tried = bash(tested, tmp_path)
     assert tried.returncode == 1
     assert "holds no rules" in tried.stderr
-
-
-def _without_page(box: str) -> list[str]:
-    return [line for line in box.splitlines() if not line.startswith("  page")]

@@ -1,7 +1,8 @@
 """A chart as Helm's own engine renders it.
 
-A program of the environment ``manifests``: reads ``{"chart": folder, "values": {...}}``, prints ``{"documents": YAML,
-"notes": text, "lint": [messages]}``, or ``{"refused": why}`` where the values are not those of the chart's schema.
+A program of the environment ``manifests``: reads ``{"chart": folder, "values": [{...}]}``, prints for each of the
+values ``{"documents": YAML, "notes": text, "lint": [messages]}``, or ``{"refused": why}`` where they are not those of
+the chart's schema.
 """
 
 import json
@@ -31,4 +32,4 @@ def rendered(folder: str, values: dict[str, Any]) -> dict[str, Any]:
 
 if __name__ == "__main__":
     given = json.load(sys.stdin)
-    json.dump(rendered(given["chart"], given["values"]), sys.stdout)
+    json.dump([rendered(given["chart"], values) for values in given["values"]], sys.stdout)

@@ -92,10 +92,10 @@ def test_helm_takes_the_packed_chart_with_the_alert_rules(builds: tuple[Path, Pa
     """The rules of deploy/prometheus stand in it as they are, templates of alerts included."""
     with tarfile.open(next(builds[0].glob("*.tgz"))) as chart:
         chart.extractall(tmp_path, filter="data")
-    given = {"chart": str(tmp_path / "diagnoser"), "values": {"prometheusRule": {"enabled": True}}}
+    given = {"chart": str(tmp_path / "diagnoser"), "values": [{"prometheusRule": {"enabled": True}}]}
     command = [str(MANIFESTS.python), str(ROOT / "tests" / "helm_chart.py")]
     done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    [found] = json.loads(done.stdout)
     assert found["lint"] == []
     assert "kind: PrometheusRule" in found["documents"]
     rules = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()

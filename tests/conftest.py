@@ -104,8 +104,10 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 
 def pytest_collection_finish() -> None:
-    """What is loaded and collected stays: looking for garbage among it takes a tenth of the time of the tests."""
+    """What is loaded and collected stays: looking for garbage among it takes a tenth of the time of the tests. To look
+    each time that 700 objects were made takes 3% more."""
     gc.freeze()
+    gc.set_threshold(20_000, 10, 10)
     gc.enable()
 
 

@@ -13,6 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
+from diagnoser.model.errors import BadInput
+from tests.command_line import invoke
 from tests.e2e.service import diagnosis_of, service
 from tests.environments import MCP
 
@@ -44,6 +46,30 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         client.headers["authorization"] = f"Bearer {READ}"
         diagnosis_of(client, "quilt-1", 7)
         yield found.url
+
+
+@pytest.fixture(scope="module")
+def seen(running: str) -> dict[str, Any]:
+    """What one session saw: two processes load the SDK for it."""
+    with httpx.Client(base_url=running, headers={"authorization": f"Bearer {READ}"}) as client:
+        known = client.get("/api/v1/diagnoses").json()["items"][0]["id"]
+    return {"known": known, **session(running, *calls_about(known))}
+
+
+def calls_about(known: str) -> list[tuple[str, dict[str, Any]]]:
+    """Those that find out why a job failed, then two that find what it printed, then two that are wrong."""
+    return [
+        ("list_incidents", {}),
+        ("list_diagnoses", {"job": "quilt-1", "hours": 1}),
+        ("read_diagnosis", {"id": known}),
+        ("search_log", {"job": "quilt-1", "words": "manifest shards"}),
+        ("similar_failures", {"id": known}),
+        ("node_history", {"node": "gpu-017"}),
+        ("search_log", {"job": "quilt-1", "words": "instructions"}),
+        ("search_log", {"job": "quilt-1", "words": "api_key"}),
+        ("read_diagnosis", {"id": "nothing"}),
+        ("list_incidents", {"limit": 5000}),
+    ]
 
 
 def session(url: str, *calls: tuple[str, dict[str, Any]], token: str = READ) -> dict[str, Any]:
@@ -78,24 +104,14 @@ def data(answer: dict[str, Any]) -> dict[str, Any]:
     return parsed
 
 
-def test_an_assistant_finds_out_why_a_job_failed(running: str) -> None:
+def test_an_assistant_finds_out_why_a_job_failed(seen: dict[str, Any]) -> None:
     """From the incidents to the verdict, its evidence, the log and what is known of a node; each tool only reads."""
-    with httpx.Client(base_url=running, headers={"authorization": f"Bearer {READ}"}) as client:
-        known = client.get("/api/v1/diagnoses").json()["items"][0]["id"]
-    seen = session(
-        running,
-        ("list_incidents", {}),
-        ("list_diagnoses", {"job": "quilt-1", "hours": 1}),
-        ("read_diagnosis", {"id": known}),
-        ("search_log", {"job": "quilt-1", "words": "manifest shards"}),
-        ("similar_failures", {"id": known}),
-        ("node_history", {"node": "gpu-017"}),
-    )
+    known = seen["known"]
     names = {"list_incidents", "list_diagnoses", "read_diagnosis", "search_log", "similar_failures", "node_history"}
     assert seen["tools"].keys() == names
     assert all(tool["read_only"] and tool["description"] for tool in seen["tools"].values())
     assert "never an instruction" in seen["instructions"]
-    incidents, listed, diagnosis, found, similar, node = map(data, seen["answers"])
+    incidents, listed, diagnosis, found, similar, node = map(data, seen["answers"][:6])
     assert [one["diagnosis"] for one in incidents["incidents"]] == [known]
     assert [one["id"] for one in listed["diagnoses"]] == [known]
     assert diagnosis["root_cause"]["text"].startswith("ValueError: quilt manifest")
@@ -105,26 +121,21 @@ def test_an_assistant_finds_out_why_a_job_failed(running: str) -> None:
     assert (node["events"], node["diagnoses"]) == ([], [])
 
 
-def test_what_a_job_prints_stays_data(running: str) -> None:
+def test_what_a_job_prints_stays_data(seen: dict[str, Any]) -> None:
     """Text that imitates the markers or hides characters stays a string between markers that it cannot know; secrets
     are masked."""
-    seen = session(
-        running, *(("search_log", {"job": "quilt-1", "words": word}) for word in ("instructions", "api_key"))
-    )
-    attack, secret = seen["answers"]
+    attack, secret = printed = seen["answers"][6:8]
     assert "data from diagnoser" in attack["text"]
     assert "Ignore all previous" in json.dumps(data(attack))
     assert "\u202e" not in attack["text"]
     assert "\u200b" not in attack["text"]
-    assert len({re.search(r"DATA-\w+", answer["text"])[0] for answer in seen["answers"]}) == 2  # type: ignore[index]
+    assert len({re.search(r"DATA-\w+", answer["text"])[0] for answer in printed}) == 2  # type: ignore[index]
     assert "abcdefghijklmnopqrstuvwxyz0123456789" not in secret["text"]
 
 
-def test_errors_are_told_to_the_assistant(running: str) -> None:
+def test_errors_are_told_to_the_assistant(running: str, seen: dict[str, Any]) -> None:
     """An unknown id, arguments out of range and a token without the scope are answers of the tool, without a trace."""
-    unknown, range_ = session(running, ("read_diagnosis", {"id": "nothing"}), ("list_incidents", {"limit": 5000}))[
-        "answers"
-    ]
+    unknown, range_ = seen["answers"][8:]
     (denied,) = session(running, ("list_incidents", {}), token=INGEST)["answers"]
     assert all(answer["is_error"] for answer in (unknown, range_, denied))
     assert "there is no diagnosis" in unknown["text"]
@@ -133,9 +144,8 @@ def test_errors_are_told_to_the_assistant(running: str) -> None:
     assert "Traceback" not in unknown["text"] + range_["text"] + denied["text"]
 
 
-def test_without_the_extra_the_command_says_what_to_install() -> None:
+def test_without_the_extra_the_command_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody who uses no assistant has to have the SDK."""
-    code = "import sys; sys.modules['mcp'] = None; from diagnoser.__main__ import main; main()"
-    done = subprocess.run([sys.executable, "-c", code, "mcp"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1
-    assert "diagnoser[mcp]" in done.stderr
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(BadInput, match=r"pip install 'diagnoser\[mcp\]'"):
+        invoke("mcp")

@@ -20,11 +20,18 @@ class NetworkIsOff(RuntimeError):
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
     """Raises NetworkIsOff for a connection, a datagram or a question for a name that would leave the machine."""
-    if event in ("socket.connect", "socket.sendto", "socket.sendmsg"):
-        endpoint, address = arguments
-        if endpoint.family in _INTERNET and isinstance(address, tuple) and not _is_loopback(address[0]):
-            _refuse(event, f"{address[0]}:{address[1]}")
-    elif event in ("socket.getaddrinfo", "socket.gethostbyname") and not _is_known(arguments[0]):
+    if event in _WATCHED:  # next to none is: the interpreter tells of each file and of each look at a frame
+        _WATCHED[event](event, arguments)
+
+
+def _check_address(event: str, arguments: tuple[Any, ...]) -> None:
+    endpoint, address = arguments
+    if endpoint.family in _INTERNET and isinstance(address, tuple) and not _is_loopback(address[0]):
+        _refuse(event, f"{address[0]}:{address[1]}")
+
+
+def _check_name(event: str, arguments: tuple[Any, ...]) -> None:
+    if not _is_known(arguments[0]):
         _refuse(event, str(arguments[0]))
 
 
@@ -54,4 +61,11 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
+_WATCHED = {
+    "socket.connect": _check_address,
+    "socket.sendto": _check_address,
+    "socket.sendmsg": _check_address,
+    "socket.getaddrinfo": _check_name,
+    "socket.gethostbyname": _check_name,
+}
 sys.addaudithook(_watch)

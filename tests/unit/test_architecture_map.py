@@ -3,8 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from tests import architecture_map
 
+pytestmark = pytest.mark.xdist_group("docs")
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 

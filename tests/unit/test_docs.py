@@ -20,6 +20,7 @@ from diagnoser.rules import examples, schema
 from diagnoser.rules.engine import Engine
 from tests import generated_docs
 
+pytestmark = pytest.mark.xdist_group("docs")  # with those of the map, which read all code as well
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*generated_docs.documents(), ROOT / "CHANGELOG.md", *sorted(ROOT.glob("deploy/*/README.md"))]

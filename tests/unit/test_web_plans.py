@@ -232,7 +232,7 @@ async def test_a_waiting_claim_gets_a_plan_that_comes(web: Web) -> None:
 
 async def test_many_executors_share_many_plans(web: Web) -> None:
     """Each plan is carried out by exactly one of them."""
-    for number in range(40):
+    for number in range(20):
         await planned(web, f"j{number}")
 
     async def work(name: str) -> list[str]:
@@ -245,7 +245,7 @@ async def test_many_executors_share_many_plans(web: Web) -> None:
         return done
 
     done = await asyncio.gather(*(work(f"slurm-{number}") for number in range(4)))
-    assert sorted(plan for plans in done for plan in plans) == sorted(f"plan-j{number}" for number in range(40))
+    assert sorted(plan for plans in done for plan in plans) == sorted(f"plan-j{number}" for number in range(20))
 
 
 async def check_plan(web: Web, nodes: tuple[str, ...]) -> str:

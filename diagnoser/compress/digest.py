@@ -1,7 +1,7 @@
 """The digest: what a merged delta shows, a pure function of it."""
 
 from bisect import bisect
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -10,7 +10,7 @@ from operator import attrgetter
 
 from diagnoser.compress import loss_shifts, templates
 from diagnoser.compress.delta import Delta, DeltaRow, LinePosition, PointRow, StreamDelta, TemplateStats
-from diagnoser.compress.line_flags import STAGES, LineFlag, stage_bit
+from diagnoser.compress.line_flags import IMPORTANT, STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.printer_ranks import PrinterRanks, RankResolver
@@ -18,7 +18,6 @@ from diagnoser.compress.record_lines import Continuations, LineReader, OpenedLin
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen, series_of
 from diagnoser.dialects import mentions, rank_tables
-from diagnoser.dialects.prefixes import carrier_of, carrier_of_all
 from diagnoser.model import (
     NO_DIFF,
     Cap,
@@ -38,6 +37,7 @@ from diagnoser.model import (
 from diagnoser.model.evidence import Placement, process_of, rank_nodes
 from diagnoser.records import batches
 from diagnoser.records.reader import fields_of
+from diagnoser.records.sections import Sections, find_sections
 from diagnoser.structure import progress, stacks, times, tracebacks
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
@@ -97,7 +97,7 @@ class Digest:
 
     def _said(self, row: DeltaRow, stream: Stream, mark: Mark, clock: times.LogClock) -> Iterator[Spoken]:
         """The text lines of a row."""
-        text, first = _text(row.text), self._opened(row.text, stream)
+        text, first = _text(row.text), self._opened(row.text, row.number, stream)
         parts = count()
         for opened in (first, *first.more):
             record, prefix = opened.record, opened.prefix
@@ -124,9 +124,9 @@ class Digest:
                 )
                 yield Spoken(line, voice, opened.carrier or row.voice, opened)
 
-    def speaker(self, text: bytes, voice: str, stream: Stream) -> tuple[int, str]:
+    def speaker(self, text: bytes, voice: str, stream: Stream, number: int = 0) -> tuple[int, str]:
         """Rank and node of who printed a line; -1 and "" where nothing tells."""
-        return self._speaker(self._opened(text, stream), voice, stream)
+        return self._speaker(self._opened(text, number, stream), voice, stream)
 
     def _speaker(self, opened: OpenedLine, voice: str, stream: Stream) -> tuple[int, str]:
         rank = self._ranks.of(stream, opened.prefix.voice or voice, opened.rank)
@@ -140,12 +140,13 @@ class Digest:
         for stream, share in self.delta.shares.items():
             if stream.from_job and stream.rank < 0:
                 for row in share.rows.values():
-                    first = self._opened(row.text, stream)
+                    first = self._opened(row.text, row.number, stream)
                     lines += product((stream,), (first, *first.more))
         return PrinterRanks(lines)
 
-    def _opened(self, text: bytes, stream: Stream) -> OpenedLine:
+    def _opened(self, text: bytes, number: int, stream: Stream) -> OpenedLine:
         """A line taken apart; templates are of lines that are mostly kept, too."""
+        text = self._sections[stream].labelled(number, text)
         key = text, stream
         if key not in self._bodies:
             reader = self._readers[stream]
@@ -157,26 +158,29 @@ class Digest:
         """A stream of one rank has no prefix to learn; that of a node no records."""
         readers = dict[Stream, LineReader]()
         for stream, share in self.delta.shares.items():
-            carrier = self._carriers.get(stream, "")
             if stream.rank >= 0:
-                readers[stream] = LineReader(carrier)
+                readers[stream] = LineReader()
                 continue
-            texts = [_text(row.text) for _, row in sorted(share.rows.items())]
-            readers[stream] = learned_reader(texts, carrier)
+            sections = self._sections[stream]
+            numbers = sorted(share.rows.keys() - set(sections.numbers))
+            rows = list(map(share.rows.__getitem__, numbers))
+            texts = [_text(sections.labelled(row.number, row.text)) for row in rows]
+            readers[stream] = learned_reader(texts)
         return readers
 
     @cached_property
-    def _carriers(self) -> dict[Stream, str]:
-        """Streams of which every line, frames and code as well, has the head of another program's logger or shell."""
-        carriers = dict[Stream, str]()
+    def _sections(self) -> dict[Stream, Sections]:
+        """The sections of each stream of the job, which a stream of one rank has none of."""
+        counted = defaultdict[Stream, list[tuple[str, int]]](list)
+        for stat in self.delta.shapes.values():
+            counted[stat.first[1]].append((_text(stat.first_text), stat.count))
+        sections = dict[Stream, Sections]()
         for stream, share in self.delta.shares.items():
-            lines = [row.text for row in share.rows.values() if row.text.strip()]
-            name = ""
-            if b'File "' in b"\n".join(lines):
-                name = min(filter(None, map(carrier_of, lines)), default="")
-            if name := name or carrier_of_all(lines):
-                carriers[stream] = name
-        return carriers
+            sections[stream] = Sections()
+            if stream.from_job and stream.rank < 0:
+                lines = [(number, _text(row.text)) for number, row in sorted(share.rows.items())]
+                sections[stream] = find_sections(lines, counted[stream])
+        return sections
 
     @cached_property
     def templates(self) -> tuple[Template, ...]:
@@ -187,7 +191,7 @@ class Digest:
         )
         entries = []
         for stat in stats:
-            body = self._opened(stat.first_text, stat.first[1]).texts[0]
+            body = self._opened(stat.first_text, *stat.first).texts[0]
             entries.append((body, _severity(stat.kind)))
         groups = []
         for cluster in templates.group(entries, self.delta.limits.templates):
@@ -222,8 +226,8 @@ class Digest:
             if stat.ranks or stream not in self._told_apart:
                 continue
             edges = (stat.first[0], stat.first_text), (stat.last[0], stat.last_text)
-            ends = [(number, self._process(text, stream)) for number, text in edges]
-            kept = self._told_apart[stream].get(self._shape_of(stat.first_text, stream), ())
+            ends = [(number, self._process(text, number, stream)) for number, text in edges]
+            kept = self._told_apart[stream].get(self._shape_of(stat.first_text, stat.first[0], stream), ())
             for number, process in (*ends, *kept):
                 numbers.setdefault(process, []).append(number)
         numbers.pop(-1, None)
@@ -239,21 +243,21 @@ class Digest:
                 continue
             shapes: dict[bytes, list[tuple[int, int | str]]] = {}
             for number, row in share.rows.items():
-                process = self._process(row.text, stream, row.voice)
-                shapes.setdefault(self._shape_of(row.text, stream), []).append((number, process))
+                process = self._process(row.text, number, stream, row.voice)
+                shapes.setdefault(self._shape_of(row.text, number, stream), []).append((number, process))
             processes = {process for lines in shapes.values() for _, process in lines}
             if len(processes - {-1}) > 1:
                 streams[stream] = shapes
         return streams
 
-    def _process(self, text: bytes, stream: Stream, voice: str = "") -> int | str:
+    def _process(self, text: bytes, number: int, stream: Stream, voice: str = "") -> int | str:
         """Who printed a line, as of a ``Line``."""
-        opened = self._opened(text, stream)
+        opened = self._opened(text, number, stream)
         rank, node = self._speaker(opened, voice, stream)
         return process_of(rank, opened.instance, opened.prefix.voice, node)
 
-    def _shape_of(self, text: bytes, stream: Stream) -> bytes:
-        return masked(blurred(self._opened(text, stream).texts[0].encode()))
+    def _shape_of(self, text: bytes, number: int, stream: Stream) -> bytes:
+        return masked(blurred(self._opened(text, number, stream).texts[0].encode()))
 
     @cached_property
     def progress(self) -> tuple[Progress, ...]:
@@ -311,7 +315,7 @@ class Digest:
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
         if row.line.startswith(batches.BEGINS):
             return None  # cut, it does not tell whose step it is
-        line = self._opened(row.line, stream)
+        line = self._opened(row.line, row.number, stream)
         point = row.own or _point(row.dialect, line)
         if not progress.tells(point):
             return None
@@ -554,6 +558,8 @@ def _severity(kind: int) -> int:
 
 
 def _mark(kind: int) -> Mark:
+    if kind & IMPORTANT == LineFlag.HEADING:
+        return Mark.CONTEXT
     if kind & LineFlag.ANCHOR:
         return Mark.ANCHOR
     if kind & (LineFlag.FRAME | LineFlag.EXCEPTION):

@@ -30,6 +30,7 @@ _BUDGETS: tuple[tuple[LineFlag, LineBudget], ...] = (
     (LineFlag.DIVERGED, LineBudget(2, 1, 0, 3, 0)),
     (LineFlag.ERROR, LineBudget(1, 1)),
     (LineFlag.WARNING, LineBudget(1, 0)),
+    (LineFlag.HEADING, LineBudget(256, 256, 0, 2, 0)),
 )
 
 

@@ -20,6 +20,7 @@ class LineFlag(IntFlag):
     PROGRESS = 256
     NODE = 512  # tells on which node a rank runs
     DIVERGED = 4096  # NaN, Inf, overflow: what came just before tells more
+    HEADING = 8192  # may name who printed the lines below
 
 
 IMPORTANT = int(
@@ -32,6 +33,7 @@ IMPORTANT = int(
     | LineFlag.EXCEPTION
     | LineFlag.ANCHOR
     | LineFlag.FATAL
+    | LineFlag.HEADING
 )
 """Plain number: flags of an enum are slow in a loop."""
 _STAGES = tuple(Stage)

@@ -198,9 +198,9 @@ def _one_bar(line: bytes) -> bytes:
 _LEADING_BARS = re.compile(rb"^(?:(?> *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb")))+ *(?=\S)")
 
 
-def body_of(line: bytes, carrier: str = "") -> tuple[Prefix, bytes]:
-    """The prefix's fields and the message. carrier: what carries the stream, as of ``prefixes.carrier_of``."""
-    head, body = prefixes.split_prefix(line, carrier)
+def body_of(line: bytes) -> tuple[Prefix, bytes]:
+    """The prefix's fields and the message."""
+    head, body = prefixes.split_prefix(line)
     if head.endswith(b">:") and head in body:
         body = body.replace(head, b"")  # mpirun tags each write, of which a line may be several
     if _has_meter(body):

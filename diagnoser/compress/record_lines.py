@@ -94,21 +94,19 @@ def record_texts(body: bytes) -> bytes:
 class LineReader:
     """Takes the lines of a stream apart.
 
-    carrier: the dialect that carries the stream, as of ``prefixes.carrier_of``.
-    learned: the prefix behind it that no dialect knows.
+    learned: the prefix that no dialect knows.
     """
 
-    carrier: str = ""
     learned: LearnedPrefix | None = None
 
     def split(self, text: str) -> OpenedLine:
         """The line without its prefix, whatever record it may be."""
-        prefix, body = parted(text, self.carrier)
+        prefix, body = parted(text)
         return OpenedLine(prefix, prefix.voice, (body,))
 
     def open(self, text: str) -> OpenedLine:
         """The line with all of its records."""
-        outer, body = parted(text, self.carrier)
+        outer, body = parted(text)
         behind = self._behind(outer, body)
         records = read(behind.body)
         if not records:
@@ -143,24 +141,16 @@ class LineReader:
         return OpenedLine(behind.prefix, carrier, texts, record, begins=behind.begins)
 
 
-def learned_reader(texts: Sequence[str], carrier: str) -> LineReader:
-    """The reader of a stream. ``worker-2: `` is what a parallel shell puts in front for a host, too: where the names
-    count ranks, they name no hosts."""
-    learned = _learned(texts, "") if carrier else None
-    if learned and learned.counts_ranks:
-        return LineReader("", learned)
-    return LineReader(carrier, _learned(texts, carrier))
-
-
-def _learned(texts: Sequence[str], carrier: str) -> LearnedPrefix | None:
-    parts = [_carried(text, carrier) for text in texts]
+def learned_reader(texts: Sequence[str]) -> LineReader:
+    """The reader of a stream."""
+    parts = list(map(_carried, texts))
     voices = {voice for voice, _ in parts} - {""}
-    return learned_prefixes.learn([message for _, message in parts], _rank_of, are_parted=len(voices) > 1)
+    return LineReader(learned_prefixes.learn([message for _, message in parts], _peeled, are_parted=len(voices) > 1))
 
 
-def _carried(text: str, carrier: str) -> tuple[str, str]:
+def _carried(text: str) -> tuple[str, str]:
     """Who prints a line, by its prefix or shipper, and the line as it was before a shipper carried it."""
-    prefix, body = parted(text, carrier)
+    prefix, body = parted(text)
     records = read(body) if body[:1] == "{" else ()
     if not records or not records[0].is_carrier:
         return prefix.voice, body
@@ -168,17 +158,17 @@ def _carried(text: str, carrier: str) -> tuple[str, str]:
     return prefix.around(inner).voice or records[0].voice, message
 
 
-def _rank_of(message: str) -> int:
-    """The rank that a known prefix, or a record, names."""
+def _peeled(message: str) -> tuple[int, str]:
+    """The rank that a known prefix, or a record, names, and what stands behind the prefix."""
     prefix, body = parted(message)
     if prefix.rank >= 0 or body[:1] != "{":
-        return prefix.rank
-    return next((record.rank for record in read(body)), -1)
+        return prefix.rank, body
+    return next((record.rank for record in read(body)), -1), body
 
 
-def parted(text: str, carrier: str = "") -> tuple[Prefix, str]:
+def parted(text: str) -> tuple[Prefix, str]:
     """Prefix and message of a line, by the dialects."""
-    prefix, body = body_of(text.encode(), carrier)
+    prefix, body = body_of(text.encode())
     return prefix, body.decode()
 
 

@@ -252,6 +252,7 @@ _NODE_COUNT = re.compile(
     r"(?i)(?<![a-z])(?:slurm_|pet_)?(?:n_?nodes|num_(?:nodes|machines|hosts))\b[\"' :=]{1,4}(\d{1,5})\b(?!:)"
 )
 _NOTED_RANK = re.compile(r"(?<![\w.-])(?:(?:world|global)_)?rank=(\d{1,6})\b")
+_STATED_HOST = re.compile(rf"(?i)(?<![\w.-])(?:host|node)(?:_?name)?[\"']? ?[=:] ?[\"']?((?-i:{MACHINE}))(?![\w:])")
 _PROCESS = re.compile(r"(?i)\bpid[ =:]{1,2}(\d{1,8})\b")
 _RANK_OF_PROCESS = re.compile(r"(?i)\b(?:world|global)[_ ]rank[ =:]{1,2}(\d{1,6})\b")
 _PLACED_ADDRESSES = (
@@ -299,6 +300,11 @@ def node_counts(text: str) -> list[int]:
 def world_sizes(text: str) -> list[int]:
     """Numbers of ranks that a line states."""
     return list(map(int, _WORLD_SIZE.findall(text)))
+
+
+def stated_hosts(text: str) -> list[str]:
+    """Hosts in fields of a message: ``host=gpu-07``, ``hostname: gpu-07``."""
+    return _STATED_HOST.findall(text)
 
 
 def noted_ranks(text: str) -> list[int]:

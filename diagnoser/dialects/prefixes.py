@@ -1,7 +1,7 @@
 """Takes what stands in front of a line apart: who speaks, and the message."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from diagnoser.dialects.dialect import HOST, ISO, Dialect, PrefixStripping
 DIALECTS: tuple[Dialect, ...] = (*launchers.DIALECTS, *runtimes.DIALECTS, *collectors.DIALECTS)
 PEELED = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStripping.ALWAYS and not dialect.opens)
 CARRIERS = tuple(dialect for dialect in DIALECTS if dialect.peeled is PrefixStripping.CARRIED)
-"""What is peeled only from a stream that it carries."""
+"""What carries frames of tracebacks as well: a frame behind it is one."""
 
 
 HEADS = (r"\[", ISO, collectors.CLOCK, f"(?:{HOST})")
@@ -35,19 +35,13 @@ def any_of(sources: Iterable[str], heads: Iterable[str] = HEADS) -> str:
 _STAMPS = f"(?>(?:{any_of(dialect.source for dialect in PEELED if dialect.is_stamp)})*)"
 _NAMES = f"(?>(?:(?:{any_of(dialect.source for dialect in PEELED if not dialect.is_stamp)}){_STAMPS})*)"
 _PREFIXES = re.compile((_STAMPS + _NAMES).encode())
-_CARRIERS = {carrier.name: re.compile(carrier.source.encode()) for carrier in CARRIERS}
 HEADS_OF_LINES = re.compile(f"(?m)^{_STAMPS}({_NAMES}).*\\n?".encode())
 """Applied to a block, finds the prefix of every line (empty where there is none), in order, without its stamps: those
 differ from line to line and tell nobody apart."""
-_READERS = [re.compile(dialect.prefix.encode()) for dialect in (*PEELED, *CARRIERS)]
+_READERS = [re.compile(dialect.prefix.encode()) for dialect in PEELED]
 _OPENINGS = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
-_NUMBER = re.compile(rb"\d+")
 _RANK = re.compile(r"r\d+")
 """A voice that is only a rank: a process prints some lines with it and some without."""
-_FEW_LINES = 4
-_MOST = 0.8
-"""Share of the lines of a stream that a parallel shell carries: the others are its own or its launcher's."""
-_FRAME = re.compile(rb'\s{1,8}File "[^"\n]*", line \d')
 
 
 class Prefix(NamedTuple):
@@ -83,62 +77,11 @@ class Prefix(NamedTuple):
         )
 
 
-def split_prefix(line: bytes, carrier: str = "") -> tuple[bytes, bytes]:
-    """(prefix, body). carrier: as of ``carrier_of``, for lines of a stream that it carries."""
-    end = _end(_PREFIXES.match(line))
-    if carrier and (carried := _CARRIERS[carrier].match(line, end)):
-        end = _end(_PREFIXES.match(line, carried.end()))
+def split_prefix(line: bytes) -> tuple[bytes, bytes]:
+    """(prefix, body)."""
+    match = _PREFIXES.match(line)
+    end = match.end() if match else 0
     return line[:end], line[end:]
-
-
-def _end(match: re.Match[bytes] | None) -> int:
-    return match.end() if match else 0
-
-
-def carrier_of(line: bytes) -> str:
-    """The dialect that carries the stream of this line: it stands in front of a frame, where no program puts its own
-    head. "" where there is none."""
-    if b'File "' not in line:
-        return ""
-    if _FRAME.match(split_prefix(line)[1]):
-        return ""
-    for carrier in CARRIERS:
-        _, body = split_prefix(line, carrier.name)
-        if _FRAME.match(body):
-            return carrier.name
-    return ""
-
-
-def carrier_of_all(lines: Sequence[bytes]) -> str:
-    """The same for a stream without frames: most of its lines begin alike and name several hosts (a parallel shell), or
-    all of them have a head of one logger, at one level. "" where there is none."""
-    if len(lines) < _FEW_LINES:
-        return ""
-    starts = list[int]()
-    for carrier in CARRIERS:
-        others, heads = 0, list[bytes]()
-        most_others = 0 if carrier.is_stamp else (1 - _MOST) * len(lines) + 0.5
-        for index, line in enumerate(lines):
-            if index == len(starts):
-                starts.append(_end(_PREFIXES.match(line)))
-            start = starts[index]
-            if carried := _CARRIERS[carrier.name].match(line, start):
-                heads.append(line[start : _end(_PREFIXES.match(line, carried.end()))])
-            else:
-                others += 1
-            if others > most_others:
-                break  # too few are left to carry the stream
-        else:
-            if _carries(carrier, heads, len(heads) / len(lines)):
-                return carrier.name
-    return ""
-
-
-def _carries(carrier: Dialect, heads: Iterable[bytes], share: float) -> bool:
-    """Whether these heads, of such a share of the lines, are those of one logger, or of a shell on several hosts."""
-    if carrier.is_stamp:
-        return share == 1 and len({_NUMBER.sub(b"0", head) for head in heads}) == 1
-    return share >= _MOST and len({read_prefix(head).node for head in heads}) > 1
 
 
 @lru_cache(maxsize=16384)  # more than the ranks of a large job; heads with times in them never come again

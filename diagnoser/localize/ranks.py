@@ -12,8 +12,8 @@ from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix, read_prefix, split_prefix
 from diagnoser.localize import exit_reports
 from diagnoser.localize.node_names import is_machine
-from diagnoser.model import Evidence, ExitReport, Facts, Line
-from diagnoser.model.choice import only
+from diagnoser.model import Evidence, ExitReport, Facts, Line, Severity
+from diagnoser.model.choice import only, single
 
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
@@ -88,6 +88,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         if _is_about(placements, near):
             nodes |= placements
     nodes |= facts.job.rank_nodes
+    nodes = _said_by_ranks(evidence) | nodes
     only = _only_node(evidence, nodes)
     listed = _listed(evidence)
     if len(listed) > 1 and only in listed:
@@ -103,6 +104,15 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         listed=listed,
         processes=_processes(evidence.lines),
     )
+
+
+def _said_by_ranks(evidence: Evidence) -> dict[int, str]:
+    """rank -> the only host that lines of this rank state in a field: a process says where it runs."""
+    hosts: dict[int, set[str]] = {}
+    for line in evidence.lines:
+        if line.rank >= 0:
+            hosts.setdefault(line.rank, set()).update(filter(node_lists.is_host_name, mentions.stated_hosts(line.body)))
+    return single(hosts)
 
 
 def _failed_on(failures: Iterable[exit_reports.ElasticFailure]) -> dict[int, str]:
@@ -450,9 +460,28 @@ def _rank_of_itself(report: _Report) -> int | None:
     return rank or None
 
 
+def _rank_complaining_next(report: _Report) -> int | None:
+    """The first rank that complains right after a line that no process of the job printed, as a kernel's: a rank on the
+    node that the line names, where it names one."""
+    if max(report.line.rank, report.line.task) >= 0 or _is_uncaught(report):
+        return None
+    for line in report.lines[report.at + 1 : report.at + 1 + _MESSAGE]:
+        if line.rank < 0 or not _is_complaint(line):
+            continue
+        node = line.node or report.launch.nodes.get(line.rank, "")
+        if not (node and report.node) or _short(node) == _short(report.node):
+            return line.rank
+    return None
+
+
+def _is_complaint(line: Line) -> bool:
+    return (line.severity or 0) >= Severity.ERROR or line.body.startswith("Traceback (most recent call last)")
+
+
 _STATED_RANKS: Mapping[str, _RankSource] = {
     "report of a failed rank": _rank_reported,
     "the process itself": _rank_of_itself,
+    "next complaint": _rank_complaining_next,
 }
 """Where neither the line nor the launcher's tables tell the rank."""
 

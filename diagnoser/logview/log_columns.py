@@ -267,7 +267,7 @@ class _Speakers:
         """Rank, or NOBODY, and node, or ""."""
         if row.voice in self._known:
             return self._known[row.voice]
-        rank, node = self._digest.speaker(row.text, row.voice, self._stream)
+        rank, node = self._digest.speaker(row.text, row.voice, self._stream, row.number)
         if node in ("", self._stream.node):  # a launcher's own host, where the stream is of all ranks
             node = self._nodes.get(rank, node)
         speaker = rank, node

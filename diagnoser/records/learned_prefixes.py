@@ -19,12 +19,17 @@ from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model.choice import single
 from diagnoser.records import stream_names
+from diagnoser.records.sections import END
 from diagnoser.records.stream_names import GridRule, NumberRule
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|SEVERE)"
 _CLOCK = r"(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
-_STAMP = rf"(?:\[?{_CLOCK}\]?(?: [-|])?[ \t]{{1,3}})?"
-"""A launcher may print the time before the name of the stream."""
+_SECONDS = r"\d{9,16}(?:\.\d{1,9})?|\d{1,7}\.\d{1,9}s?"
+_STAMP = (
+    r"(?:[|;,] {0,3})?"
+    rf"(?:\[? {{0,8}}(?:{_CLOCK}|{_SECONDS})\]?(?: [-|]|[|;,])?[ \t]{{0,3}}(?<=[ \t|;,])){{0,2}}"
+)
+"""A launcher may print the time before the name of the stream: by the clock, since the epoch, or since the start."""
 _NAME = r"[\w.@#%/=:+-]{1,80}"
 _COUNTED = rf"{_NAME}(?: \w{{0,12}}\d{{1,6}}(?: of \d{{1,6}})?)?"
 """``rank 3``, ``gpu-7 r3`` and ``Rank 3 of 8`` have blanks within."""
@@ -56,6 +61,8 @@ def _form(
     return PrefixForm(name, re.compile(_STAMP + source), examples, is_weak, is_sure=is_sure)
 
 
+_DATED = re.compile(rf"\[?{_CLOCK}\b")
+"""No program prints anything in front of its own time, so what stands there is a carrier's."""
 _HEAD = re.compile(rf"\[?{_CLOCK}\b| {{0,4}}[\[(<]?{_LEVEL}\b")
 """A logger's head, with or without a name in it."""
 
@@ -83,6 +90,12 @@ FORMS = (
         rf"\[?(?P<value>{_NAME}(?:\{{[^{{}}\n]{{1,60}}\}})?)(?<!:)[\]:]{{1,2}}{_END}",
         ("2026-01-02T03:04:05Z  INFO worker{id=2}: step 3", "worker{id=2}", "step 3"),
     ),
+    PrefixForm(
+        "section",  # named in a line above
+        re.compile(rf"(?P<value>[^{END}\n]{{1,120}}){END}"),
+        ((f"rank_3{END}  File", "rank_3", "  File"),),
+        is_sure=True,
+    ),
     _form(
         "name and process in brackets",
         rf"\[(?P<value>{_NAME} \(pid \d{{1,8}}\))\]{_END}",
@@ -105,9 +118,10 @@ FORMS = (
     ),
     _form(
         "bar",
-        rf"(?P<value>{_COUNTED}){_CHANNEL} {{0,40}}[|│┃]{_END}",
+        rf"(?P<value>{_COUNTED}){_CHANNEL}(?: {{0,40}}[|│┃]{_END}|[|;,](?=\S))",
         ("trainer-1  | step 3", "trainer-1", "step 3"),
         ("12:00:01 web.1 | step 3", "web.1", "step 3"),
+        ("1772618400.023;web.1;step 3", "web.1", "step 3"),
     ),
     _form(
         "closing bracket",
@@ -163,6 +177,7 @@ _FRAME = re.compile(r' {2,8}File "[^"\n]{1,400}", line \d')
 _DEEP = re.compile(r"\s|Traceback \(most recent")
 _DIGITS = re.compile(r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 _WORDS = re.compile(r"[^\W\d_]{3,}")
+_Peel = Callable[[str], tuple[int, str]]
 _SHAPE = 60
 """Characters of a message by which it is compared."""
 
@@ -244,8 +259,7 @@ class LearnedPrefix:
         name = " ".join(parts)
         rank, host = self.stated.get(name, -1), stream_names.host_in(name, self.hosts)
         if rank < 0 and self.rule and len(parts) == len(self.layers):
-            is_grid = isinstance(self.rule, GridRule)
-            rank = self.rule.rank(name if is_grid else stream_names.without(host, name))
+            rank = _rank_by(self.rule, name, host)
         return Prefix(rank=rank, node=host, voice=_voice(parts))
 
 
@@ -265,52 +279,67 @@ def _names_of(layers: Iterable[_Layer], line: str) -> tuple[list[str], str]:
     return parts, line
 
 
-def learn(lines: Sequence[str], rank_within: Callable[[str], int], *, are_parted: bool = False) -> LearnedPrefix | None:
+def learn(lines: Sequence[str], peeled: _Peel, *, are_parted: bool = False) -> LearnedPrefix | None:
     """The prefix of a stream of a log, None where it has none.
 
     lines: the lines in order, without the prefixes that are known.
     are_parted: the known prefixes tell streams apart already.
-    rank_within: rank that a known prefix at the beginning of a message names, -1 without one.
+    peeled: the rank that a known prefix at the beginning of a message names, -1 without one, and what stands behind it.
     """
     lines = [line for line in lines if line.strip()][:_MOST_LINES]
-    layers, has_streams = _layers(lines, rank_within)
+    layers, has_streams = _layers(lines, peeled)
     if not layers:
         return None
-    prefix = _with_meaning(layers, lines, rank_within)
+    prefix = _with_meaning(layers, lines, peeled)
     if are_parted or has_streams or prefix.names_host:
         return prefix
     return prefix if any(layer.form.is_sure for layer in layers) else None
 
 
-def _layers(lines: Sequence[str], rank_within: Callable[[str], int]) -> tuple[list[_Layer], bool]:
+def _layers(lines: Sequence[str], peeled: _Peel) -> tuple[list[_Layer], bool]:
     """The prefixes one behind the other, and whether one of them tells streams apart. A known prefix behind one that
     was learned is no layer: only some lines of a process have it."""
     layers, rest, has_streams = list[_Layer](), lines, False
     while len(layers) < _LAYERS:
-        layer = _layer_of(rest)
-        if layer is None:
-            layer = _tag_of(rest)
-        else:
+        layer = _layer_of(rest, peeled)
+        if layer is not None:
             has_streams = True
+        elif not any(before.form.is_head for before in layers):
+            layer = _tag_of(rest)
         if layer is None:
             break
         layers.append(layer)
-        if layer.form.is_head:
-            break
         bodies = [parted[1] for parted in map(layer.split, rest) if parted]
-        rest = [body for body in bodies if rank_within(body) < 0]
+        has_streams |= sum(map(bool, map(_DATED.match, bodies))) >= _TAG_SHARE * len(lines)
+        rest = [body for body in bodies if peeled(body)[0] < 0]
     return layers, has_streams
 
 
-def _layer_of(lines: Sequence[str]) -> _Layer | None:
+def _layer_of(lines: Sequence[str], peeled: _Peel) -> _Layer | None:
     for form in FORMS if len(lines) >= _FEW_LINES else filter(attrgetter("is_sure"), FORMS):
         headed = _headed(form, lines)
         among = sum(map(bool, map(_HEAD.match, lines))) if form.is_head else len(lines)
         if not headed or len(headed) < _CARRIED_SHARE * among:
             continue
-        for streams in _candidates(headed):
+        for streams in _candidates(headed, peeled):
             if form.is_sure or streams.are_streams(among):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
+    return _column_of(lines, peeled) if len(lines) >= _FEW_LINES else None
+
+
+def _column_of(lines: Sequence[str], peeled: _Peel) -> _Layer | None:
+    """The same for names that look like nothing in particular, as ``bruno`` or ``3``: nearly all lines must have one,
+    and only what streams print tells them."""
+    for form in FORMS:
+        if form.is_head:
+            continue
+        matches = filter(None, map(form.pattern.match, lines))
+        headed = [_Headed(match["value"], match.string[match.end() :]) for match in matches]
+        counts = Counter(line.value for line in headed)
+        names = {name for name, count in counts.items() if count >= _LINES_OF_VALUE and stream_names.may_be_any(name)}
+        streams = _Streams([line for line in headed if line.value in names], peeled)
+        if streams.values.total() >= _TAG_SHARE * len(lines) and streams.are_everywhere:
+            return _Layer(form, frozenset(names), frozenset())
     return None
 
 
@@ -369,22 +398,22 @@ def _may_be_name(value: str, form: PrefixForm) -> bool:
     return not stream_names.is_none(value)
 
 
-def _candidates(headed: Sequence[_Headed]) -> Iterable["_Streams"]:
+def _candidates(headed: Sequence[_Headed], peeled: _Peel) -> Iterable["_Streams"]:
     """All values of a form together, as hosts have names that are not alike; then those of each skeleton."""
-    yield _Streams(headed)
+    yield _Streams(headed, peeled)
     groups: dict[str, list[_Headed]] = {}
     for line in headed:
         groups.setdefault(stream_names.skeleton(line.value), []).append(line)
     for group in sorted(groups.values(), key=len, reverse=True):
         if len(group) < len(headed):
-            yield _Streams(group)
+            yield _Streams(group, peeled)
 
 
 class _Streams:
     """Lines whose heads may be the names of streams."""
 
-    def __init__(self, headed: Sequence[_Headed]) -> None:
-        self._headed = headed
+    def __init__(self, headed: Sequence[_Headed], peeled: _Peel) -> None:
+        self._headed, self._peeled = headed, peeled
 
     @cached_property
     def values(self) -> Counter[str]:
@@ -409,15 +438,27 @@ class _Streams:
             return False
         return self._take_turns and self._print_alike(everywhere=share >= _TAG_SHARE)
 
+    @property
+    def are_everywhere(self) -> bool:
+        """Whether these are streams by what they print alone, whatever they are called, where all lines have a head."""
+        if self._is_carried:
+            return True
+        if not 2 <= len(self.values) <= _MOST_VALUES:
+            return False
+        if not stream_names.have_no_gap(self.values):
+            return False
+        return self._take_turns and self._print_alike(everywhere=False)
+
     @cached_property
     def _is_carried(self) -> bool:
         """Whether a traceback has the head on every line: its beginning, frames with their indentation, and what was
         raised."""
         begun = set[str]()
         for line in self._headed:
-            if _TRACEBACK.match(line.body):
-                begun.add(line.value)
-            elif line.value in begun and _FRAME.match(line.body):
+            if "raceback (most recent" in line.body:
+                if _TRACEBACK.match(self._peeled(line.body)[1]):
+                    begun.add(line.value)
+            elif line.value in begun and _FRAME.match(self._peeled(line.body)[1]):
                 return True
         return False
 
@@ -470,10 +511,11 @@ def _shape(body: str) -> str:
     return _DIGITS.sub("0", body[: 2 * _SHAPE])[:_SHAPE]
 
 
-def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: Callable[[str], int]) -> LearnedPrefix:
+def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], peeled: _Peel) -> LearnedPrefix:
     """The prefix with what its values mean: by the numbers in them, and by what their streams say of themselves."""
     names: dict[str, set[int]] = {}
     noted: dict[str, set[int]] = {}
+    outer: dict[str, set[str]] = {}
     hosts, sizes = set[str](), set[int]()
     for line in lines:
         parts, body = _names_of(layers, line)
@@ -481,7 +523,9 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
         sizes.update(mentions.world_sizes(body))
         if parts and len(parts) == len(layers):
             name = " ".join(parts)
-            names.setdefault(name, set()).update(_ranks_said(body, rank_within))
+            names.setdefault(name, set()).update(_ranks_said(body, peeled))
+            for count in range(1, len(parts)):
+                outer.setdefault(" ".join(parts[:count]), set()).add(name)
             noted.setdefault(name, set()).update(mentions.noted_ranks(body))
     bare_names = {name.strip(_AROUND): name for name in names}
     tabled = rank_tables.named_ranks(lines, bare_names.keys())
@@ -490,15 +534,25 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], rank_within: C
     rule = None
     if max(map(len, names.values()), default=0) < 2:
         rule = _rank_rule(names.keys(), stated, hosts, sizes)
-    hosts |= stream_names.shared_hosts(stated | _numbered(names, rule))
-    return LearnedPrefix(tuple(layers), rule, stated, frozenset(hosts))
+    ranks = _numbered(names, rule, hosts) | stated
+    hosts |= stream_names.shared_hosts(ranks) or stream_names.lone_hosts(names, is_ranked=bool(ranks))
+    if isinstance(rule, NumberRule):
+        rule = _rank_rule(names.keys(), stated, hosts, sizes)  # the numbers of hosts are known by now
+    alone = {name: ranks[inner] for name, inner in single(outer).items() if inner in ranks}
+    return LearnedPrefix(tuple(layers), rule, alone | stated, frozenset(hosts))
 
 
-def _numbered(names: Iterable[str], rule: NumberRule | GridRule | None) -> dict[str, int]:
+def _numbered(names: Iterable[str], rule: NumberRule | GridRule | None, hosts: Collection[str]) -> dict[str, int]:
     """Name -> rank, of the names with a rank by the rule."""
     if rule is None:
         return {}
-    return {name: rank for name in names if (rank := rule.rank(name)) >= 0}
+    ranks = {name: _rank_by(rule, name, stream_names.host_in(name, hosts)) for name in names}
+    return {name: rank for name, rank in ranks.items() if rank >= 0}
+
+
+def _rank_by(rule: NumberRule | GridRule, name: str, host: str) -> int:
+    """The rank in a name; of a host in it, only the number of a grid counts."""
+    return rule.rank(name if isinstance(rule, GridRule) else stream_names.without(host, name))
 
 
 def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
@@ -528,10 +582,10 @@ def _rank_rule(
     return stream_names.grid_rule(names, stated, sizes)
 
 
-def _ranks_said(body: str, rank_within: Callable[[str], int]) -> set[int]:
+def _ranks_said(body: str, peeled: _Peel) -> set[int]:
     """Ranks that a process says it is."""
     ranks = set(map(int, mentions.named(Tells.SELF, body)))
-    rank = rank_within(body)
+    rank, _ = peeled(body)
     if rank >= 0:
         ranks.add(rank)
     return ranks

@@ -4,7 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from diagnoser.model import Severity, expressions
@@ -59,6 +59,8 @@ _INSTANCE = re.compile(r"/?[A-Za-z0-9][\w.:@/-]{0,200}")
 _SERVICE = ".service"
 _NO_HOST = re.compile(r"(?i)localhost(?:\.\w{1,40})?|127\.[\d.]{1,12}|0\.0\.0\.0|[0-9a-f]{12}")
 """What every machine calls itself, and the number of a container."""
+_KNOWN = frozenset({*LEVEL, *TIME, *RANK, *HOST, *PID, *INSTANCE, *IGNORED, *SHIPPERS, *ERROR_TEXTS})
+"""Fields that are no message."""
 _SHOWN, _SHOWN_ALL = 200, 1000
 """Characters of a field, and of all fields, that stand behind the message."""
 _EARLIEST, _LATEST = 1e8, 4.1e9
@@ -146,9 +148,11 @@ def _pairs_of(text: str) -> dict[str, Any]:
 
 
 def _pairs(text: str) -> dict[str, Any]:
-    """The fields of a line of logfmt, which has a level or names its message."""
+    """The fields of a line of logfmt, which has a level or names its message, or its time and what may be one."""
     fields = _pairs_of(text)
-    return fields if {"level", "lvl", "severity", "msg", "event"} & fields.keys() else {}
+    if {"level", "lvl", "severity", "msg", "event"} & fields.keys():
+        return fields
+    return {} if fields.keys().isdisjoint(TIME) or fields.keys().isdisjoint(MESSAGE) else fields
 
 
 def _record(fields: Mapping[str, Any]) -> Record:
@@ -196,7 +200,18 @@ def _message(fields: Mapping[str, Any]) -> tuple[str, str]:
         message = _from_numbers(value) if isinstance(value, list) else value
         if isinstance(message, str) and message:
             return message, name
-    return "", ""
+    if fields.keys().isdisjoint(TIME):
+        return "", ""
+    name = max(filter(partial(_may_be_message, fields), fields), key=lambda name: len(fields[name]), default="")
+    return str(fields.get(name, "")), name
+
+
+def _may_be_message(fields: Mapping[str, Any], name: str) -> bool:
+    """Whether a field that nobody knows by its name holds text: more than one word."""
+    value = fields[name]
+    if not isinstance(value, str) or " " not in value.strip():
+        return False
+    return not _KNOWN.issuperset([name]) and not name.startswith("_")
 
 
 def _from_numbers(numbers: list[Any]) -> str:

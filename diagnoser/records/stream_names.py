@@ -45,13 +45,15 @@ _NO_RANK = re.compile(
 _OUTER = re.compile(r"(?i).*(?:node|host|server|machine)(?:_?rank|_?id)?|node_rank|rank")
 _INNER = re.compile(r"(?i)(?:local|gpu|cuda|device|dev|slot|proc|worker|local_?rank|rank|r)?")
 """Words before the number of a node, and before that of a process on it."""
-_PARTS = re.compile(r"[^\s/|@()\[\]{}<>=:,]+")
+_PARTS = re.compile(r"[^\s/|@#()\[\]{}<>=:,]+")
 _HOST = re.compile(
     r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}(?:[_-][a-z]|[_-]?\d{1,6})"
     r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
 )
 _AT_HOST = re.compile(r"\w@([A-Za-z][\w.-]{1,80})(?=[])>}|:]{0,2}(?:\s|$))")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_MACHINE = re.compile(r"[A-Za-z][\w-]*(?:\d\d|[-_][a-z])|[A-Za-z]\d{1,3}(?:[A-Za-z]\d{1,3}){1,4}")
+"""How machines are numbered or lettered where no word says that it is one."""
 _DOMAIN = re.compile(
     r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)"
 )
@@ -83,6 +85,12 @@ def is_none(value: str) -> bool:
     if any(map(_NONE.fullmatch, words)):
         return True
     return any(map(_COUNTER.fullmatch, _numbered_words(value) or words))
+
+
+def may_be_any(value: str) -> bool:
+    """Whether it may be a stream's name where only what the streams print tells: it is no role that one process has in
+    turn, as training and evaluation."""
+    return not is_none(value) and (is_numbered(value) or _ROLE.fullmatch(value) is None)
 
 
 def is_numbered(value: str) -> bool:
@@ -286,10 +294,38 @@ def _parts_before_rank(name: str, rank: int) -> list[str]:
     return [part[0] for part in _PARTS.finditer(name) if _DIGITS.findall(part[0]) != [str(rank)]]
 
 
+def lone_hosts(ranks: Mapping[str, Collection[int]], *, is_ranked: bool) -> frozenset[str]:
+    """The names of streams themselves, where they are those of machines: one word each, of which several ranks print
+    behind one and none behind two, or which are alike but for a number and no ranks.
+
+    ranks: that print behind each name.
+    is_ranked: a rank is known by some name.
+    """
+    words = {name.strip("[](){}<>") for name in ranks}
+    if len(words) < 2 or not all(map(_PARTS.fullmatch, words)) or any(map(_ROLE.fullmatch, words)):
+        return frozenset()
+    counts = list(map(len, ranks.values()))
+    if max(counts) > 1 and len(set().union(*ranks.values())) == sum(counts):
+        return frozenset(words)
+    return frozenset(words) if not is_ranked and _are_alike(words) else frozenset()
+
+
+def _are_alike(names: Collection[str]) -> bool:
+    """Whether names differ only by a letter or a number of two digits, which counts nothing, behind a word that is no
+    role."""
+    if len(set(map(skeleton, names))) != 1 or not all(map(_MACHINE.fullmatch, names)):
+        return False
+    if any(map(_ROLE.fullmatch, names)) or any(map(is_called_stream, names)):
+        return False
+    return not any(map(is_none, names))
+
+
 def _are_machines(ranks_of: Mapping[str, list[int]]) -> bool:
-    """Whether equally many ranks in a row, and several, share each name, which is no role."""
+    """Whether equally many ranks in a row share each name, which is no role: several, or names are alike."""
     width = len(next(iter(ranks_of.values())))
-    if min(len(ranks_of), width) < 2:
+    if len(ranks_of) < 2:
+        return False
+    if width < 2 and not _are_alike(ranks_of):
         return False
     for name, ranks in ranks_of.items():
         if name.isdecimal() or _ROLE.fullmatch(name):

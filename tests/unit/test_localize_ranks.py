@@ -4,7 +4,7 @@ import io
 from dataclasses import replace
 
 from diagnoser.localize import ranks
-from diagnoser.model import Evidence, Facts, Job
+from diagnoser.model import Evidence, Facts, Job, Severity
 from tests.rule_files import ANALYZER, log
 
 TABLE = (
@@ -214,3 +214,23 @@ def test_a_pods_dump_has_the_rank_of_its_pod() -> None:
     dump = ("Fatal Python error: Segmentation fault", "", "Current thread 0x00007f2b (most recent call first):")
     said = [f"{head}step {step} loss 2.0" for step in (1, 2) for head in heads]
     assert placed_by_compressor(*said, *(heads[1] + text for text in dump), at=4) == 1
+
+
+def test_a_kernels_line_is_of_the_rank_that_complains_next_on_its_node() -> None:
+    """The rank of another node that complains first is not asked."""
+    lines = "cn17 kernel: NVRM: Xid (PCI:0000:5d:00): 48, DBE", "ERROR lost a peer", "ERROR CUDA error"
+    evidence = log(*lines)
+    kernel, other, own = evidence.lines
+    found = (
+        kernel,
+        replace(other, rank=5, node="cn18", severity=Severity.ERROR),
+        replace(own, rank=2, node="cn17", severity=Severity.ERROR),
+    )
+    evidence = replace(evidence, lines=found)
+    assert ranks.place(ranks.read(evidence, Facts()), found, 0, None, "cn17", alone=True).rank == 2
+
+
+def test_a_rank_runs_on_the_only_host_that_it_states() -> None:
+    """One that states several hosts may speak of its peers."""
+    evidence = log("ready, host=cn17", "ready, host=cn18", "peer host=cn17", ranks={0: 1, 1: 2, 2: 2})
+    assert ranks.read(evidence, Facts()).nodes == {1: "cn17"}

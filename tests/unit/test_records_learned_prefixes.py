@@ -20,7 +20,7 @@ TRACEBACK = (
 
 
 def learned(lines: Sequence[str]) -> LearnedPrefix | None:
-    return learned_prefixes.learn(lines, lambda _: -1)
+    return learned_prefixes.learn(lines, lambda text: (-1, text))
 
 
 def speech(heads: Sequence[str], failing: int = 1) -> list[str]:
@@ -76,6 +76,12 @@ def test_a_form_reads_its_examples(form: learned_prefixes.PrefixForm) -> None:
         (("actor/0 | ", "actor/1 | ", "critic/2 | ", "critic/3 | "), 1, ""),
         (("logs/rank_0.log:", "logs/rank_1.log:"), 1, ""),
         (("2026-03-04 10:00:01 cn0042 rank=0 ", "2026-03-04 10:00:01 cn0042 rank=1 "), 1, "cn0042"),
+        (
+            ("1772618400.02;bruno;0;", "1772618401;bruno;1;", "1772618401.3;karla;2;", "1772618402;karla;3;"),
+            1,
+            "bruno",
+        ),
+        (("10:00:01 hpc17: ", "10:00:01 hpc23: "), -1, "hpc23"),
     ],
 )
 def test_a_prefix_tells_who_speaks(heads: tuple[str, ...], rank: int, node: str) -> None:
@@ -134,7 +140,7 @@ def test_a_known_prefix_behind_a_learned_one_is_none_of_its_names() -> None:
     heads = ("pod-a7 | ", "pod-b9 | ")
     trace = [f"{heads[0]}[rank0]: {text}" for text in TRACEBACK]
     log = [*speech(heads)[:8], *trace, *trace, *trace]
-    found = learned_prefixes.learn(log, lambda text: 0 if text.startswith("[rank0]") else -1)
+    found = learned_prefixes.learn(log, lambda text: (0 if text.startswith("[rank0]") else -1, text))
     assert found is not None
     assert len(found.layers) == 1
 
@@ -164,6 +170,22 @@ def test_a_name_that_speaks_for_several_ranks_is_none() -> None:
     heads = ("w0> ", "w1> ")
     log = [heads[0] + f"initialized rank {rank}" for rank in (0, 1)] + speech(heads)
     assert prefix_of(log, heads[1] + "step").rank == -1
+
+
+def test_a_name_in_front_of_several_ranks_is_a_machine() -> None:
+    """No rank prints behind two of them, so each is where its ranks run."""
+    lines = speech(("x1-5: [rank 0] ", "x1-5: [rank 1] ", "x1-6: [rank 2] "))
+    found = learned_prefixes.learn(lines, lambda text: (int(text[6]) if text.startswith("[rank ") else -1, text))
+    assert found is not None
+    assert found.hosts == {"x1-5", "x1-6"}
+
+
+def test_a_name_in_front_of_the_time_of_all_lines_is_a_prefix() -> None:
+    """No program prints anything in front of its own time."""
+    found = learned([f"fit-7d9f 2026-03-04T10:00:{step:02d}Z step {step}" for step in range(12)])
+    assert found is not None
+    parted = found.split("fit-7d9f 2026-03-04T10:00:09Z KeyError")
+    assert parted is not None and parted.body == "2026-03-04T10:00:09Z KeyError"
 
 
 def test_a_world_larger_than_the_names_makes_them_no_ranks() -> None:

@@ -292,3 +292,16 @@ def test_a_time_that_no_clock_shows_is_none(time: str) -> None:
     """A job cannot put its lines behind all others."""
     (record,) = read(f'{{"level": "info", "msg": "step", "time": {time}}}')
     assert record.time == 0.0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'ts=2026-01-02T03:04:05Z host=cn17 rank=3 stream=stderr line="KeyError: mask of x"',
+        '{"ts": "2026-01-02T03:04:05Z", "host": "cn17", "rank": 3, "payload": "KeyError: mask of x"}',
+    ],
+)
+def test_a_record_with_its_time_has_a_message_whatever_it_is_called(line: str) -> None:
+    """The text of several words is it."""
+    (record,) = read(line)
+    assert (record.texts[0].split(" stream=")[0], record.rank, record.host) == ("KeyError: mask of x", 3, "cn17")

@@ -1,0 +1,82 @@
+"""Lines of their own that name a stream, for all lines below them up to the next one: a prefix that is written once.
+
+``tail`` shows several files so, and tools that run a command on many machines show the output of each.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from diagnoser.records import stream_names
+
+END = "\x1f"
+"""Between the name of its section and a line, as a ``LearnedPrefix`` reads it."""
+_RULE = r"[=*#~+-]{2,80}"
+_SUFFIX = r"(?:[/._-](?:std)?(?:out|err))?(?:\.(?:log|out|err|txt))?"
+_HEADINGS = (
+    re.compile(rf"{_RULE}[> ]{{0,3}}(?P<name>[\w/(\[][^\n]{{0,120}}?){_SUFFIX}[:]?[< ]{{0,3}}{_RULE}$"),
+    re.compile(r"(?P<name>[\w.-]{1,80})(?: \| [\w=!]{1,20}){1,3} >>$"),
+    re.compile(r"(?P<name>\w[^:()\n]{0,60}):$"),
+)
+_BETWEEN = re.compile(r"(?P<name>[\w.-]{1,80}(?:\[[\d,-]{1,40}\])?)$")
+"""A name alone, between two rules."""
+_IS_RULE = re.compile(r"[=*#~-]{4,200}$")
+_MANY = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Sections:
+    """The sections of a stream. numbers: of the headings, ascending, each with the name that it tells."""
+
+    numbers: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def labelled(self, number: int, line: bytes) -> bytes:
+        """The line behind the name of its section, if it is in one."""
+        place = bisect_right(self.numbers, number) - 1
+        if place < 0 or self.numbers[place] == number:
+            return line
+        return f"{self.names[place]}{END}".encode() + line
+
+
+def find_sections(lines: Sequence[tuple[int, str]], counted: Iterable[tuple[str, int]]) -> Sections:
+    """The sections of a stream; none where a heading may be missing.
+
+    lines: those that are kept, with their numbers.
+    counted: a line of each shape of the stream, and how many lines have that shape.
+    """
+    counted = list(counted)
+    for headings in sorted(_headings(lines), key=len, reverse=True):
+        if not 2 <= len(set(headings.values())) <= _MANY:
+            continue
+        shapes = {stream_names.skeleton(line) for number, line in lines if number in headings}
+        if sum(count for line, count in counted if stream_names.skeleton(line) in shapes) <= len(headings):
+            return Sections(tuple(headings), tuple(headings.values()))
+    return Sections()
+
+
+def _headings(lines: Sequence[tuple[int, str]]) -> Iterable[dict[int, str]]:
+    """Number -> name of the lines that have the form of a heading, those whose names are alike together."""
+    groups = dict[tuple[re.Pattern[str], str], dict[int, str]]()
+    for place, (number, line) in enumerate(lines):
+        form = next((form for form in _HEADINGS if form.match(line)), None)
+        if form is None and 0 < place < len(lines) - 1:
+            is_between = _IS_RULE.match(lines[place - 1][1]) and _IS_RULE.match(lines[place + 1][1])
+            form = _BETWEEN if is_between else None
+        match = form.match(line) if form else None
+        if form and match and _may_be_name(match["name"]):
+            groups.setdefault((form, _kind(match["name"])), {})[number] = match["name"]
+    return groups.values()
+
+
+def _may_be_name(name: str) -> bool:
+    """Whether it is a word with a number, or several that say which process they are of; and no counter."""
+    if stream_names.is_none(name):
+        return False
+    return stream_names.is_called_stream(name) or (" " not in name and stream_names.is_numbered(name))
+
+
+def _kind(name: str) -> str:
+    """What the names of a set of streams have in common: that they say what they are, else all but their numbers."""
+    return "" if stream_names.is_called_stream(name) else stream_names.skeleton(name)

@@ -174,9 +174,8 @@ class Digest:
         counted = defaultdict[Stream, list[tuple[str, int]]](list)
         for stat in self.delta.shapes.values():
             counted[stat.first[1]].append((_text(stat.first_text), stat.count))
-        sections = dict[Stream, Sections]()
+        sections = dict.fromkeys(self.delta.shares, Sections())
         for stream, share in self.delta.shares.items():
-            sections[stream] = Sections()
             if stream.from_job and stream.rank < 0:
                 lines = [(number, _text(row.text)) for number, row in sorted(share.rows.items())]
                 sections[stream] = find_sections(lines, counted[stream])

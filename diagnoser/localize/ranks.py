@@ -466,16 +466,15 @@ def _rank_complaining_next(report: _Report) -> int | None:
     if max(report.line.rank, report.line.task) >= 0 or _is_uncaught(report):
         return None
     for line in report.lines[report.at + 1 : report.at + 1 + _MESSAGE]:
-        if line.rank < 0 or not _is_complaint(line):
+        is_complaint = (line.severity or 0) >= Severity.ERROR or line.body.startswith(
+            "Traceback (most recent call last)"
+        )
+        if line.rank < 0 or not is_complaint:
             continue
         node = line.node or report.launch.nodes.get(line.rank, "")
         if not (node and report.node) or _short(node) == _short(report.node):
             return line.rank
     return None
-
-
-def _is_complaint(line: Line) -> bool:
-    return (line.severity or 0) >= Severity.ERROR or line.body.startswith("Traceback (most recent call last)")
 
 
 _STATED_RANKS: Mapping[str, _RankSource] = {

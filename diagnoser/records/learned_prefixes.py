@@ -124,16 +124,13 @@ FORMS = (
         ("1772618400.023;web.1;step 3", "web.1", "step 3"),
     ),
     _form(
-        "closing bracket",
-        rf"(?P<value>{_COUNTED}(?:\(\d{{1,6}}\))?)[>\])]{{1,2}}:?{_END}",
+        "sign",
+        rf"(?P<value>{_COUNTED}(?:\(\d{{1,6}}\))?)"
+        rf"(?:[>\])]{{1,2}}:?{_END}| (?:-{{1,2}}|~|[»›•·]|::|[=-]>|>>){_END}|\t)",
         ("w3> step 3", "w3", "step 3"),
         ("p5] step 3", "p5", "step 3"),
-    ),
-    _form(
-        "sign",
-        rf"(?P<value>{_COUNTED}) (?:-{{1,2}}|~|[»›•·]|::|[=-]>|>>){_END}",
-        ("proc3 - step 3", "proc3", "step 3"),
         ("gpu-7 r3 ~ step 3", "gpu-7 r3", "step 3"),
+        ("gpu-7\tstep 3", "gpu-7", "step 3"),
     ),
     _form(
         "colon",
@@ -148,7 +145,6 @@ FORMS = (
         ("INFO\t2026-01-02 03:04:05 +0000\tworkerpool0-1\t\tstep 3", "workerpool0-1", "step 3"),
         is_sure=True,
     ),
-    _form("tab", rf"(?P<value>{_NAME})\t", ("gpu-7\tstep 3", "gpu-7", "step 3")),
     _form("blank", rf"(?P<value>{_NAME}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
 )
 """The surest first."""
@@ -248,12 +244,6 @@ class LearnedPrefix:
         """Whether a name is that of a machine: then it is a prefix even where the log is of one stream."""
         names = chain.from_iterable(layer.values for layer in self.layers if not layer.form.is_weak)
         return any(stream_names.host_in(name, ()) for name in names)
-
-    @property
-    def counts_ranks(self) -> bool:
-        """Whether the names are numbers of ranks and nothing else: no hosts."""
-        names = chain.from_iterable(layer.values for layer in self.layers)
-        return self.rule is not None and not any(stream_names.host_in(name, self.hosts) for name in names)
 
     def _prefix(self, parts: Sequence[str]) -> Prefix:
         name = " ".join(parts)

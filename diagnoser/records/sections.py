@@ -22,7 +22,6 @@ _HEADINGS = (
 _BETWEEN = re.compile(r"(?P<name>[\w.-]{1,80}(?:\[[\d,-]{1,40}\])?)$")
 """A name alone, between two rules."""
 _IS_RULE = re.compile(r"[=*#~-]{4,200}$")
-_MANY = 4_096
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,15 +39,14 @@ class Sections:
         return f"{self.names[place]}{END}".encode() + line
 
 
-def find_sections(lines: Sequence[tuple[int, str]], counted: Iterable[tuple[str, int]]) -> Sections:
+def find_sections(lines: Sequence[tuple[int, str]], counted: Sequence[tuple[str, int]]) -> Sections:
     """The sections of a stream; none where a heading may be missing.
 
     lines: those that are kept, with their numbers.
     counted: a line of each shape of the stream, and how many lines have that shape.
     """
-    counted = list(counted)
     for headings in sorted(_headings(lines), key=len, reverse=True):
-        if not 2 <= len(set(headings.values())) <= _MANY:
+        if len(set(headings.values())) < 2:
             continue
         shapes = {stream_names.skeleton(line) for number, line in lines if number in headings}
         if sum(count for line, count in counted if stream_names.skeleton(line) in shapes) <= len(headings):

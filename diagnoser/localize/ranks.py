@@ -461,18 +461,15 @@ def _rank_of_itself(report: _Report) -> int | None:
 
 
 def _rank_complaining_next(report: _Report) -> int | None:
-    """The first rank that complains right after a line that no process of the job printed, as a kernel's: a rank on the
-    node that the line names, where it names one."""
-    if max(report.line.rank, report.line.task) >= 0 or _is_uncaught(report):
+    """The first rank that complains right after a line that names its node and that no process of the job printed, as a
+    kernel's. One without a node is not placed by it: the job may have printed it."""
+    if max(report.line.rank, report.line.task) >= 0 or not report.node:
         return None
     for line in report.lines[report.at + 1 : report.at + 1 + _MESSAGE]:
-        is_complaint = (line.severity or 0) >= Severity.ERROR or line.body.startswith(
-            "Traceback (most recent call last)"
-        )
-        if line.rank < 0 or not is_complaint:
+        if line.rank < 0 or (line.severity or 0) < Severity.ERROR:
             continue
-        node = line.node or report.launch.nodes.get(line.rank, "")
-        if not (node and report.node) or _short(node) == _short(report.node):
+        node = line.node or report.launch.nodes.get(line.rank) or report.node
+        if _short(node) == _short(report.node):
             return line.rank
     return None
 

@@ -5,7 +5,7 @@ import secrets
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
@@ -20,7 +20,7 @@ from diagnoser.adapters.clock import SteadyClock
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore, open_store
-from diagnoser.adapters.wake_signals import LocalWakeSignal
+from diagnoser.adapters.wake_signals import DatabaseChanges, LocalWakeSignal
 from diagnoser.compress.routine import unfolded
 from diagnoser.config import alerting, authentication, identity, llm_factory, tls
 from diagnoser.config.allowed_hosts import allowed_hosts
@@ -52,7 +52,7 @@ from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
-from diagnoser.model.errors import DiagnoserError, Unavailable
+from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.people import SessionLimits
 from diagnoser.model.work import Timing
 from diagnoser.notifications.routing import AlertRouting
@@ -249,14 +249,17 @@ async def compose(
 
 async def _loops(settings: Settings, shared: Shared, service: Service) -> list[Coroutine[None, None, None]]:
     """What must run for the role of this process."""
-    reading = service.reading
+    reading, database = service.reading, service.world.store.db
     loops = list(service.world.wakes.loops)
+    changes = DatabaseChanges(database.change_mark, is_watched=await database.change_mark() is not None)
+    if changes.is_watched:
+        loops.append(changes.run(POLL_SECONDS))
     if settings.role != "worker":
         loops += [reading.ingest.run(), reading.unplaced.run(), service.web.scopes.whole.live.trends.run()]
     if settings.role == "api":
-        loops.append(reading.registry.follow())
+        loops.append(reading.registry.follow(changes.pause()))
     else:  # the worker keeps up with the rules by itself
-        loops += await _worker_loops(settings, shared, service)
+        loops += _worker_loops(settings, shared, service, changes)
     return loops
 
 
@@ -376,12 +379,14 @@ def _scope_opener(
     return open_scope
 
 
-async def _worker_loops(settings: Settings, shared: Shared, service: Service) -> list[Coroutine[None, None, None]]:
+def _worker_loops(
+    settings: Settings, shared: Shared, service: Service, changes: DatabaseChanges
+) -> list[Coroutine[None, None, None]]:
     """What runs behind the requests: diagnosis, delivery, compaction, learning, and the watch for blind spots."""
     world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics, wakes = world.store, world.clock, world.metrics, world.wakes
-    is_watched = await store.db.change_mark() is not None
-    poll = WATCHED_POLL_SECONDS if is_watched else POLL_SECONDS
+    changes.wake(wakes.attempts)
+    poll = WATCHED_POLL_SECONDS if changes.is_watched else POLL_SECONDS
     jitter = Random()  # noqa: S311 - not a secret
     rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
     config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
@@ -393,11 +398,11 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
     loops = [
         Compaction(
             store.logs, registry.compressor, clock, metrics, world.archive, folding=service.reading.logs.folding
-        ).run(),
-        watch.run(),
+        ).run(changes.pause()),
+        watch.run(changes.pause()),
         _worker(settings, shared, service, poll, watch).run(),
         outbox.run(),
-        deciding.lifecycle.run(),
+        deciding.lifecycle.run(changes.pause()),
         replayer.run(),
         BlindSpotWatch(store.vitals, vitals, deciding.planner, clock, wakes.outbox).run(),
         ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
@@ -407,8 +412,6 @@ async def _worker_loops(settings: Settings, shared: Shared, service: Service) ->
         loops.append(_node_metrics(settings, shared, world, shared.client))
     if deciding.log_agent:
         loops.append(deciding.log_agent.run())
-    if is_watched:
-        loops.append(_watch(store, wakes.attempts))
     return loops
 
 
@@ -535,18 +538,6 @@ def _wake_signals(settings: Settings, shared: Shared, stack: AsyncExitStack) -> 
     stack.push_async_callback(redis.close)
     check = CachedHealthCheck.until(stack, redis.ping)
     return WakeSignals(redis.wake("attempts"), redis.wake("outbox"), (redis.run(),), {"redis": check})
-
-
-async def _watch(store: SqlStore, attempts_due: WakeSignal) -> None:
-    """Notifies whenever anybody has changed the database. Where nothing happens, that is all that happens."""
-    seen = None
-    while True:
-        with suppress(Unavailable):
-            mark = await store.db.change_mark()
-            if mark != seen:
-                attempts_due.notify()
-            seen = mark
-        await asyncio.sleep(POLL_SECONDS)
 
 
 def _worker_config(settings: Settings, poll: float) -> WorkerConfig:

@@ -176,17 +176,29 @@ async def _serve(
             ssl_keyfile=settings.tls_key,
             forwarded_allow_ips=trusted_proxies(settings),
         )
-        server = _UvicornServer(config)
+        server = _UvicornServer(config, stopping)
         _stop_on_signals(server, stopping, stop_signals)
         await server.serve(sockets=[listening])
 
 
 class _UvicornServer(uvicorn.Server):
-    """A server that leaves signals to us: uvicorn raises them again at its end, before our own parts are closed."""
+    """A server that leaves signals to us: uvicorn raises them again at its end, before our own parts are closed.
+
+    It wakes once a second, for the date of its answers, and when it shall end, where uvicorn looks ten times.
+    """
+
+    def __init__(self, config: uvicorn.Config, stopping: asyncio.Event) -> None:
+        super().__init__(config)
+        self._stopping = stopping
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), 1.0)
 
 
 def _stop_on_signals(server: uvicorn.Server, stopping: asyncio.Event, numbers: Sequence[signal.Signals]) -> None:

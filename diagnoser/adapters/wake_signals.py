@@ -1,8 +1,16 @@
-"""Wake signals without a server: within a process, and between processes of one machine with the same parent."""
+"""Wake signals without a server: within a process, between processes of one machine with the same parent, and from a
+database that tells whether it changed."""
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+
+from diagnoser.model.errors import Unavailable
+from diagnoser.ports import Pause, WakeSignal
+
+LONGEST_PAUSE = 10.0
+"""Seconds between two looks where nothing changes: what is due by time alone may be so much late."""
 
 
 class LocalWakeSignal:
@@ -52,3 +60,44 @@ class PipeWakeSignal:
     def close(self) -> None:
         os.close(self._read)
         os.close(self._write)
+
+
+class DatabaseChanges:
+    """Notifies whenever anybody has changed the database. Where nothing happens, that is all that happens."""
+
+    def __init__(self, mark: Callable[[], Awaitable[int | None]], *, is_watched: bool) -> None:
+        """mark: gives another number after each change, for less than looking what changed.
+        is_watched: whether it does; elsewhere pauses are as short as they are asked for."""
+        self.is_watched = is_watched
+        self._mark = mark
+        self._signals: list[WakeSignal] = []
+
+    def wake(self, signal: WakeSignal) -> None:
+        """Notify this signal, too."""
+        self._signals.append(signal)
+
+    def pause(self) -> Pause:
+        """The pause of one loop, which ends late while nothing changes. No change is missed: one that comes while the
+        loop looks, or sleeps, ends its next wait."""
+        if not self.is_watched:
+            return asyncio.sleep
+        changed = LocalWakeSignal()
+        self.wake(changed)
+
+        async def pause(seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            await changed.wait(LONGEST_PAUSE - seconds)
+
+        return pause
+
+    async def run(self, seconds: float) -> None:
+        """Look every so many seconds until cancelled, and go on while the database is away."""
+        seen = None
+        while True:
+            with suppress(Unavailable):
+                mark = await self._mark()
+                if mark != seen:
+                    for signal in self._signals:
+                        signal.notify()
+                seen = mark
+            await asyncio.sleep(seconds)

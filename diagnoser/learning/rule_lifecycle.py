@@ -21,10 +21,11 @@ from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable, ex
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType, category_of
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Clock
+from diagnoser.ports import Clock, Pause
 from diagnoser.redaction.redact import Redactor
 from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.schema import Role, Rule, RuleSet
+from diagnoser.worker.repeat import repeat
 
 US = "diagnoser"
 _COMPLETED_READ = 3
@@ -65,14 +66,9 @@ class RuleLifecycle:
         self._llm_writer = llm_writer
         self._log = structlog.get_logger()
 
-    async def run(self) -> None:
-        """Run until cancelled; waits while the database is away."""
-        while True:
-            try:
-                await self.step()
-            except Unavailable as error:
-                self._log.warning("rule_learning_waits", error=str(error))
-            await asyncio.sleep(self._config.poll)
+    async def run(self, pause: Pause = asyncio.sleep) -> None:
+        """Run until cancelled; waits while the database is away. pause: between two looks."""
+        await repeat(self.step, self._config.poll, "rule_learning_waits", pause)
 
     async def step(self) -> int:
         """One step on a waiting rule, then promotions and retirements. Returns how many rules changed."""

@@ -6,7 +6,6 @@ the reader it began with.
 
 import asyncio
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Lock
 
@@ -19,14 +18,15 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import LOADED, Baseline, Diagnosis, Facts, Job, LearnedRule, LearnedState, yaml_loader
 from diagnoser.model.access import may_learn
-from diagnoser.model.errors import RuleFaults, Unavailable
+from diagnoser.model.errors import RuleFaults
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.recent import Recent
-from diagnoser.ports import Clock
+from diagnoser.ports import Clock, Pause
 from diagnoser.rules import schema
 from diagnoser.rules.engine import Engine
 from diagnoser.rules.examples import path_of
 from diagnoser.rules.schema import Rule, RuleSet
+from diagnoser.worker.repeat import repeat
 
 _PAGE = 500
 _FOLLOW_SECONDS = 1.0
@@ -144,12 +144,9 @@ class RuleRegistry:
         structlog.get_logger().info("rules_loaded", revision=revision, learned=len(rules), filters=len(filters))
         return True
 
-    async def follow(self) -> None:
-        """Keep up with the rules that other processes change, until cancelled."""
-        while True:
-            with suppress(Unavailable):
-                await self.refresh()
-            await asyncio.sleep(_FOLLOW_SECONDS)
+    async def follow(self, pause: Pause = asyncio.sleep) -> None:
+        """Keep up with the rules that other processes change, until cancelled. pause: between two looks."""
+        await repeat(self.refresh, _FOLLOW_SECONDS, "rules_not_followed", pause)
 
     def compressor(self) -> Compressor:
         return self.analyzer.compressor()

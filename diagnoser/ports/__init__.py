@@ -17,6 +17,7 @@ from diagnoser.ports.services import (
     ModelRequest,
     ModelSample,
     PasswordHasher,
+    Pause,
     Sender,
     ToolCall,
     ToolRound,

@@ -1,6 +1,6 @@
 """The clock, models, wake-ups, receivers and channels, the archive, and who people are."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,8 @@ from diagnoser.model.people import Identity
 
 Clock = Callable[[], float]
 """Seconds since the epoch. Passed in wherever time decides something."""
+Pause = Callable[[float], Awaitable[object]]
+"""Sleeps between two looks of a loop: for so many seconds, and for longer where nothing changes meanwhile."""
 
 
 class Sender(Protocol):

@@ -22,7 +22,8 @@ from diagnoser.model import AttemptKey
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.logs import ArchivedSegment, CompactionClaim, CompactionTiming, StoredPiece
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Archive, Clock
+from diagnoser.ports import Archive, Clock, Pause
+from diagnoser.worker.repeat import repeat
 
 log = structlog.get_logger()
 
@@ -53,16 +54,14 @@ class Compaction:
     config: CompactionConfig = CompactionConfig()
     folding: Folding = unfolded
 
-    async def run(self) -> None:
-        """Until it is cancelled. Waits while the database or the archive is down."""
-        while True:
-            try:
-                worked = await self.step()
-            except Unavailable as error:
-                log.warning("compaction_waits", error=str(error))
-                worked = False
-            if not worked:
-                await asyncio.sleep(self.config.poll)
+    async def run(self, pause: Pause = asyncio.sleep) -> None:
+        """Until it is cancelled. Waits while the database or the archive is down. pause: after a search that found
+        nothing."""
+        await repeat(self._work_off, self.config.poll, "compaction_waits", pause)
+
+    async def _work_off(self) -> None:
+        while await self.step():
+            pass
 
     async def step(self) -> bool:
         """Make the pieces of one attempt fewer; False when there is none to do. Raises Unavailable."""

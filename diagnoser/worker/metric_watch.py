@@ -20,7 +20,7 @@ from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.logs import StoredPiece
 from diagnoser.planning.planner import DecisionPlanner
-from diagnoser.ports import Clock, WakeSignal
+from diagnoser.ports import Clock, Pause, WakeSignal
 from diagnoser.worker.repeat import repeat, send
 from diagnoser.worker.straggler_looks import StragglerLooks
 
@@ -77,9 +77,9 @@ class MetricWatch:
     _diverged: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
     _still: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
 
-    async def run(self) -> None:
-        """Look until it is cancelled."""
-        await repeat(self.step, PERIOD, "metrics_not_watched")
+    async def run(self, pause: Pause = asyncio.sleep) -> None:
+        """Look until it is cancelled. pause: between two looks."""
+        await repeat(self.step, PERIOD, "metrics_not_watched", pause)
 
     def take_diverged(self) -> list[AttemptKey]:
         """The runs that diverged since the last call."""
@@ -91,8 +91,9 @@ class MetricWatch:
         taken, self._still = sorted(self._still), set()
         return taken
 
-    async def step(self) -> None:
-        """Read what running attempts have printed since the last look. Raises Unavailable."""
+    async def step(self) -> bool:
+        """Read what running attempts have printed since the last look. Whether more is to be read, or looks at crawling
+        runs are under way. Raises Unavailable."""
         revisions = await self.store.work.printing(self.clock() - FRESH_SECONDS, WATCHED)
         new = [key for key in revisions if key not in self._runs][:NEW]
         changed = [key for key, run in self._runs.items() if revisions.get(key, run.revision) != run.revision]
@@ -109,6 +110,7 @@ class MetricWatch:
             await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:
             self._runs.popitem(last=False)
+        return len(new) == NEW or bool(self.stragglers.runs)
 
     async def _read_on(self, key: AttemptKey, run: WatchedRun, stored: Iterable[StoredPiece], *, is_new: bool) -> None:
         """Tell what the run's new lines show. Of a run that was read before, deltas repeat what raw pieces had."""

@@ -8,18 +8,25 @@ import structlog
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import Unavailable
-from diagnoser.ports import WakeSignal
+from diagnoser.ports import Pause, WakeSignal
 
 
-async def repeat(look: Callable[[], Awaitable[object]], seconds: float, missed: str) -> None:
+async def repeat(
+    look: Callable[[], Awaitable[object]], seconds: float, missed: str, pause: Pause = asyncio.sleep
+) -> None:
     """Look every so many seconds until cancelled, and go on while the database is away.
 
+    look: returns something true where it shall be repeated whether or not anything changes.
     missed: event of the log for a look that could not be made.
+    pause: after a look that left nothing to do.
     """
+    rest: Pause = asyncio.sleep
     while True:
-        await asyncio.sleep(seconds)  # first: what was away with the service has a moment to come back
+        await rest(seconds)  # first: what was away with the service has a moment to come back
+        rest = asyncio.sleep
         try:
-            await look()
+            if not await look():
+                rest = pause
         except Unavailable as error:
             structlog.get_logger().warning(missed, error=str(error))
 

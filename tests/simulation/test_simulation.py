@@ -83,11 +83,11 @@ async def at_once(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
     return func(*args)
 
 
-async def rest(_: object) -> None:
+async def rest(*_: object) -> None:
     """In place of a loop."""
 
 
-async def compact(self: Compaction) -> None:
+async def compact(self: Compaction, *_: object) -> None:
     """Look for something to compact less often than the service does."""
     while True:
         await asyncio.sleep(COMPACTION_SECONDS)

@@ -6,7 +6,6 @@ replicas gives the same merged delta, as long as each line is fed once (the stor
 Only which points are kept around the rises of a loss (``loss_shifts``) depends on the split where the loss is noise.
 """
 
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
@@ -120,6 +119,11 @@ class StreamDelta:
         for key, node in other.nodes.items():
             self.nodes[key] = max(node, self.nodes.get(key, node))
 
+    def copy(self) -> "StreamDelta":
+        return StreamDelta(
+            self.ranges, self.rows.copy(), self.points.copy(), self.voices.copy(), self.nodes.copy(), self.least
+        )
+
     def covers(self, low: int, high: int) -> None:
         """Record that lines ``low`` to ``high`` were fed."""
         if self.ranges and self.ranges[-1][1] + 1 == low:
@@ -129,10 +133,10 @@ class StreamDelta:
 
     def add_shapes(self, shapes: Iterable[int]) -> None:
         """Record that these shapes were among its lines."""
-        most = self.least[-1] if len(self.least) == LEAST else math.inf
-        new = {shape for shape in shapes if shape < most}.difference(self.least)
-        if new:
-            self.least = tuple(sorted(new.union(self.least))[:LEAST])
+        least = set(self.least)
+        least.update(shapes)
+        if len(least) > len(self.least):
+            self.least = tuple(sorted(least)[:LEAST])
 
     @property
     def variety(self) -> int:
@@ -214,7 +218,11 @@ class Delta:
             else:
                 own.add(stat)
         for stream, share in other.shares.items():
-            self.share(stream).add(share)
+            own_share = self.shares.get(stream)
+            if own_share is None:
+                self.shares[stream] = share.copy()
+            else:
+                own_share.add(share)
 
 
 def join(ranges: Iterable[tuple[int, int]]) -> NumberRanges:

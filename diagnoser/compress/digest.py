@@ -2,9 +2,9 @@
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, count, product, starmap
 from operator import attrgetter
 
@@ -63,7 +63,8 @@ class Digest:
         self.delta = delta
         self._ranks = RankResolver(delta)
         self._order = dict(zip(sorted(delta.shares), range(len(delta.shares)), strict=True))
-        self._bodies: dict[tuple[bytes, Stream], OpenedLine] = {}
+        self._openers: dict[Stream, _Opener] = {}
+        self._ways: dict[tuple[Stream | str, bool], _Opener] = {}
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -145,28 +146,26 @@ class Digest:
         return PrinterRanks(lines)
 
     def _opened(self, text: bytes, number: int, stream: Stream) -> OpenedLine:
-        """A line taken apart; templates are of lines that are mostly kept, too."""
-        text = self._sections[stream].labelled(number, text)
-        key = text, stream
-        if key not in self._bodies:
-            reader = self._readers[stream]
-            self._bodies[key] = reader.open(_text(text)) if stream.from_job else reader.split(_text(text))
-        return self._bodies[key]
+        """A line taken apart."""
+        return self._opener(stream)[self._sections[stream].labelled(number, text)]
 
-    @cached_property
-    def _readers(self) -> dict[Stream, LineReader]:
-        """A stream of one rank has no prefix to learn; that of a node no records."""
-        readers = dict[Stream, LineReader]()
-        for stream, share in self.delta.shares.items():
-            if stream.rank >= 0:
-                readers[stream] = LineReader()
-                continue
-            sections = self._sections[stream]
-            numbers = sorted(share.rows.keys() - set(sections.numbers))
-            rows = list(map(share.rows.__getitem__, numbers))
-            texts = [_text(sections.labelled(row.number, row.text)) for row in rows]
-            readers[stream] = learned_reader(texts)
-        return readers
+    def _opener(self, stream: Stream) -> "_Opener":
+        """The way in which lines of a stream are taken apart. Thousands of ranks print the same lines, so that streams
+        that are read in one way share what was read."""
+        if stream not in self._openers:
+            way = "" if stream.rank >= 0 else stream, stream.from_job
+            if way not in self._ways:
+                self._ways[way] = _Opener(self._reader(stream), stream)
+            self._openers[stream] = self._ways[way]
+        return self._openers[stream]
+
+    def _reader(self, stream: Stream) -> LineReader:
+        """A stream of one rank has no prefix to learn."""
+        if stream.rank >= 0:
+            return LineReader()
+        share, sections = self.delta.shares[stream], self._sections[stream]
+        rows = [share.rows[number] for number in sorted(share.rows.keys() - set(sections.numbers))]
+        return learned_reader([_text(sections.labelled(row.number, row.text)) for row in rows])
 
     @cached_property
     def _sections(self) -> dict[Stream, Sections]:
@@ -314,8 +313,9 @@ class Digest:
     def _progress(self, row: PointRow, stream: Stream) -> Progress | None:
         if row.line.startswith(batches.BEGINS):
             return None  # cut, it does not tell whose step it is
-        line = self._opened(row.line, row.number, stream)
-        point = row.own or _point(row.dialect, line)
+        opener, text = self._opener(stream), self._sections[stream].labelled(row.number, row.line)
+        line = opener[text]
+        point = row.own or opener.point(row.dialect, text)
         if not progress.tells(point):
             return None
         rank, node = self._speaker(line, row.voice, stream)
@@ -468,6 +468,25 @@ class Digest:
         return sorted(viewed, key=lambda line: (line.time, line.stream, line.number))
 
 
+class _Opener(dict[bytes, OpenedLine]):
+    """Lines -> taken apart, each once; templates and points are of lines that are mostly kept, too."""
+
+    def __init__(self, reader: LineReader, stream: Stream) -> None:
+        self._open = reader.open if stream.from_job else reader.split
+        self._points: dict[tuple[int, bytes], progress.Point] = {}
+
+    def __missing__(self, text: bytes) -> OpenedLine:
+        self[text] = opened = self._open(_text(text))
+        return opened
+
+    def point(self, dialect: int, text: bytes) -> progress.Point:
+        """The values of a line of progress."""
+        key = dialect, text
+        if key not in self._points:
+            self._points[key] = _point(dialect, self[text])
+        return self._points[key]
+
+
 def _rises(share: StreamDelta, most: int) -> Iterator[DeltaRow]:
     """The lines at which a loss rises and stays up, however far from the others that are kept."""
     series: dict[str, list[PointRow]] = {}
@@ -575,8 +594,9 @@ def _choose(delta: Delta) -> dict[LinePosition, Mark]:
     chosen = Chosen(delta)
     for number, index in chosen.context:
         marks[number, chosen.streams[index]] = Mark.CONTEXT
-    telling = _telling(delta)
-    edges = chain(_ends(delta, telling), _tails(delta), _whereabouts(delta, telling))
+    ending = cache(_ending)  # thousands of ranks end with the same line
+    telling = _telling(delta, ending)
+    edges = chain(_ends(delta, telling), _tails(delta, ending), _whereabouts(delta, telling))
     for places, mark in ((edges, Mark.EDGE), (_news(delta), Mark.NOVEL)):
         for number, stream in places:
             if number in delta.shares[stream].rows:
@@ -594,7 +614,7 @@ def _ends(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePosition]:
         yield from product((*range(low, low + HEAD), *range(high - TAIL + 1, high + 1)), (stream,))
 
 
-def _telling(delta: Delta) -> Iterable[Stream]:
+def _telling(delta: Delta, ending: Callable[[bytes], bytes]) -> Iterable[Stream]:
     """The streams whose ends are shown: all, or of many the first that fell silent behind each shape of last line."""
     if len(delta.shares) <= MANY:
         return delta.shares
@@ -602,7 +622,7 @@ def _telling(delta: Delta) -> Iterable[Stream]:
     endings: dict[bytes, int] = {}
     streams = []
     for row, stream in sorted(lasts, key=lambda last: (last[0].time or last[0].received, last[1])):
-        shape = _ending(row.text)
+        shape = ending(row.text)
         endings[shape] = endings.get(shape, 0) + 1
         if endings[shape] <= ALIKE:
             streams.append(stream)
@@ -642,17 +662,16 @@ def _news(delta: Delta) -> Iterator[LinePosition]:
             yield stat.last
 
 
-def _tails(delta: Delta) -> Iterator[LinePosition]:
+def _tails(delta: Delta, ending: Callable[[bytes], bytes]) -> Iterator[LinePosition]:
     """The last lines of voices: per shape of last line, those of the first voices to fall silent."""
-    last: dict[tuple[Stream, str], LinePosition] = {}
+    last = list[LinePosition]()
     for stream, share in delta.shares.items():
-        for number, row in share.rows.items():
-            if row.voice:
-                key = stream, row.voice
-                last[key] = max(last.get(key, (0, stream)), (number, stream))
+        numbers = {row.voice: number for number, row in sorted(share.rows.items())}
+        numbers.pop("", None)
+        last += product(numbers.values(), (stream,))
     endings: dict[bytes, int] = {}
-    for number, stream in sorted(last.values()):
-        shape = _ending(delta.shares[stream].rows[number].text)
+    for number, stream in sorted(last):
+        shape = ending(delta.shares[stream].rows[number].text)
         endings[shape] = endings.get(shape, 0) + 1
         if endings[shape] <= ALIKE:
             yield number, stream

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy.dialects.postgresql.asyncpg import PGDialect_asyncpg
 from sqlalchemy.dialects.sqlite.aiosqlite import SQLiteDialect_aiosqlite
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.engine import Engine
 from sqlalchemy.util import LRUCache
 
@@ -13,7 +14,7 @@ _compiled: LRUCache[Any, Any] = LRUCache(5_000)
 
 def share() -> None:
     """Engines share one cache, in which dialects of one kind are equal: all are made and configured alike."""
-    for kind in (SQLiteDialect_aiosqlite, PGDialect_asyncpg):
+    for kind in (SQLiteDialect_aiosqlite, SQLiteDialect_pysqlite, PGDialect_asyncpg):
         kind.__eq__ = _is_of_one_kind  # type: ignore[method-assign]
         kind.__hash__ = _hash_of_kind  # type: ignore[assignment,method-assign]
     Engine._compiled_cache = property(lambda _: _compiled, _ignore)  # type: ignore[assignment]

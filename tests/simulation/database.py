@@ -8,43 +8,84 @@ import asyncio
 import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from contextlib import asynccontextmanager, closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
-from sqlalchemy import Select, event
+import sqlalchemy
+from sqlalchemy import Connection, Select, event
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.pool import StaticPool
 from sqlalchemy.util import await_only
 
-from diagnoser.adapters.sql.database import BUSY_SECONDS, Database
-from diagnoser.adapters.sql.sqlite_connection import OneVisitConnection
+from diagnoser.adapters.sql.database import BUSY_SECONDS, Database, create_engine, our_errors
+from tests.databases import sqlite_store
 from tests.simulation.virtual_time import Killed, Process, VirtualLoop
 
 USUAL_SECONDS = 0.02
 """Longest time that a transaction takes on a disk that is well."""
+T = TypeVar("T")
+_template: list[sqlite3.Connection] = []
+"""An empty database in memory, of which each seed gets a copy."""
 
 
-class InlineConnection(OneVisitConnection):
-    """SQLite without a thread: a statement takes no time, and the order of everything is that of the seed."""
+class Memory:
+    """SQLite in memory, over one connection that all processes share: a statement takes no time.
 
-    def __init__(self, open: Callable[[], sqlite3.Connection]) -> None:
-        super().__init__(open)
-        self._tx = _AtOnce()  # type: ignore[assignment]
+    Nothing waits within a transaction, so that none is under way while another process has its turn.
+    """
 
-    def __await__(self) -> Any:
-        return self._connect().__await__()
+    def __init__(self) -> None:
+        self.raw = sqlite3.connect(":memory:", isolation_level=None)
+        _template[0].backup(self.raw)
+        self.raw.execute("PRAGMA foreign_keys = ON")
+        self.engine = sqlalchemy.create_engine("sqlite://", creator=lambda: self.raw, poolclass=StaticPool)
+        self.connection = self.engine.connect()
+        self.unused = create_engine("sqlite:///unused")
 
-
-class _AtOnce:
-    """The queue of a connection's thread, which does what it gets."""
-
-    def put_nowait(self, work: tuple["asyncio.Future[Any] | None", Callable[[], Any]]) -> None:
-        future, function = work
-        assert future is not None
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        self.raw.execute("BEGIN")
         try:
-            future.set_result(function())
-        except Exception as error:
-            future.set_exception(error)
+            yield self.connection
+        except BaseException:
+            self.raw.execute("ROLLBACK")
+            raise
+        self.raw.execute("COMMIT")
+
+    def close(self) -> None:
+        self.connection.close()
+        self.engine.dispose()
+        self.raw.close()
+
+
+class InlineConnection:
+    """What repositories ask of an asynchronous connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection, self.dialect = connection, connection.dialect
+
+    async def execute(self, statement: Any, values: Any = None) -> Any:
+        return self.connection.execute(statement, values)
+
+    async def run_sync(self, work: Callable[..., T], *args: Any) -> T:
+        return work(self.connection, *args)
+
+
+def open_memory(folder: Path) -> Memory:
+    """A database for one seed. Close it."""
+    if not _template:
+        file = folder / "template.db"
+        asyncio.run(_make(file))
+        _template.append(sqlite3.connect(":memory:"))
+        with closing(sqlite3.connect(file)) as made:
+            made.backup(_template[0])
+    return Memory()
+
+
+async def _make(file: Path) -> None:
+    await (await sqlite_store(file)).close()
 
 
 class Disk:
@@ -147,15 +188,56 @@ class SimulatedDatabase(Database):
     def __init__(self, engine: AsyncEngine, disk: Disk, process: Process) -> None:
         super().__init__(engine)
         self._disk, self._process = disk, process
-        is_sqlite = self.dialect == "sqlite"
-        self._turns = Turn(disk, process, is_alone=is_sqlite)  # type: ignore[assignment]
-        if not is_sqlite:
-            event.listen(engine.sync_engine, "before_cursor_execute", self._wait_before_statement)
+        self._turns = Turn(disk, process, is_alone=self.dialect == "sqlite")  # type: ignore[assignment]
+
+    async def change_mark(self) -> int | None:
+        """None: a replica looks at its usual times, and is woken by itself only."""
+        return None
+
+    async def _arrive(self) -> None:
+        """Reach the database. Raises Killed."""
+        self._process.check_alive()
+        await self._disk.pass_time()
+
+
+class MemoryDatabase(SimulatedDatabase):
+    """SQLite, whose transactions run at once as soon as it is their turn."""
+
+    def __init__(self, memory: Memory, disk: Disk, process: Process) -> None:
+        super().__init__(memory.unused, disk, process)
+        self._memory = memory
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[Any]:
+        await self._arrive()
+        async with our_errors():
+            yield InlineConnection(self._memory.connection)
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[Any]:
+        async with our_errors(), self._turns:
+            with self._memory.transaction() as connection:
+                yield InlineConnection(connection)
+
+    async def any(self, query: Select[Any]) -> bool:
+        async with self.reading() as connection:
+            return (await connection.execute(query)).first() is not None
+
+    async def write(self, work: Callable[[Connection], T]) -> T:
+        async with self.writing() as connection:
+            return await connection.run_sync(work)  # type: ignore[no-any-return]
+
+
+class ServerDatabase(SimulatedDatabase):
+    """PostgreSQL. Another transaction's statement may come before each statement."""
+
+    def __init__(self, engine: AsyncEngine, disk: Disk, process: Process) -> None:
+        super().__init__(engine, disk, process)
+        event.listen(engine.sync_engine, "before_cursor_execute", self._wait_before_statement)
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        self._process.check_alive()
-        await self._disk.pass_time()
+        await self._arrive()
         with under_way():
             async with super().reading() as connection:
                 yield connection
@@ -166,21 +248,11 @@ class SimulatedDatabase(Database):
             async with super().writing() as connection:
                 yield connection
 
-    async def any(self, query: Select[Any]) -> bool:
-        self._process.check_alive()
-        await self._disk.pass_time()
-        return await super().any(query)
-
-    async def change_mark(self) -> int | None:
-        """None: a replica looks at its usual times, and is woken by itself only."""
-        return None
-
     async def close(self) -> None:
         with under_way():
             await super().close()
 
     def _wait_before_statement(self, *_: object) -> None:
-        """Another transaction's statement may come in between."""
         with under_way(-1):
             await_only(self._disk.pass_time())
 

@@ -30,7 +30,7 @@ from diagnoser.web.server import create
 from tests import accuracy_bars
 from tests.serving import NOW
 from tests.simulation.cluster import Agent, Scheduler
-from tests.simulation.database import Disk, SimulatedDatabase
+from tests.simulation.database import Disk, Memory, MemoryDatabase, ServerDatabase
 from tests.simulation.network import Network, dated
 from tests.simulation.virtual_time import Process
 from tests.unit.memory_cluster import PREFIX, Fault
@@ -106,6 +106,7 @@ class Site:
     url: str
     chance: random.Random
     settings: Settings
+    memory: Memory | None = None
     trouble: float = 0.05
     death: float = 0.005
     replicas: list[Replica] = field(default_factory=list)
@@ -121,7 +122,10 @@ class Site:
         self.disk = Disk(self.chance, self.bury)
 
     def open_store(self, process: Process) -> SqlStore:
-        return SqlStore(SimulatedDatabase(create_engine(self.url), self.disk, process))
+        """What the process sees of the database; close it."""
+        if self.memory:
+            return SqlStore(MemoryDatabase(self.memory, self.disk, process))
+        return SqlStore(ServerDatabase(create_engine(self.url), self.disk, process))
 
     def connect(self, sender: Process) -> httpx.AsyncClient:
         return httpx.AsyncClient(transport=Network(self, sender), base_url="http://diagnoser.test")

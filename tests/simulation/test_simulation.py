@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from diagnoser import app
-from diagnoser.adapters.sql import database
 from diagnoser.adapters.sql.migrations import upgrade_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.compress import read_pieces
@@ -26,13 +25,16 @@ from diagnoser.model.queries import DiagnosisFilter, PlanFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import alert_key, verdict_key
-from diagnoser.worker import blind_spots, metric_watch
+from diagnoser.web.live.trends import FailureTrends
+from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
+from diagnoser.worker.idle_gpus import IdleGpuWatch
+from diagnoser.worker.metric_watch import MetricWatch
+from diagnoser.worker.score_alerts import ScoreWatch
 from tests import accuracy_bars
-from tests.databases import sqlite_store
 from tests.postgresql import new_database
 from tests.simulation.cluster import Scheduler
-from tests.simulation.database import InlineConnection, under_way
+from tests.simulation.database import open_memory, under_way
 from tests.simulation.site import ENDS, Site
 from tests.simulation.virtual_time import VirtualLoop
 from tests.thorough import THOROUGH
@@ -43,13 +45,17 @@ TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, COMPACTION_SECONDS = 150.0, 360
 CLUSTERS = ("east", "west")
 SKEW_SECONDS = 5.0
 """Of a machine's clock, at most."""
+AT_REST = (RuleLifecycle, CaseReplayer, BlindSpotWatch, FailureTrends, IdleGpuWatch, MetricWatch, ScoreWatch)
+"""Loops that have no part in what is promised here, and take half of the time."""
+_ALERTS: dict[str, Any] = {"alertmanager_url": "http://127.0.0.1:9/"}
+SETTINGS = Settings(recovery_mode="act", allowed_hosts="*", **_ALERTS)
 OPEN = (PlanState.SENT, PlanState.WAITING)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_promises_hold_whoever_dies(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines are in the log once, a node goes with proof, a job runs once, and each verdict comes and is delivered."""
-    run_seed(seed, f"sqlite:///{tmp_path}/site.db", tmp_path, monkeypatch)
+    run_seed(seed, "", tmp_path, monkeypatch)
 
 
 @pytest.mark.xdist_group("postgresql")
@@ -63,20 +69,20 @@ def test_promises_hold_while_statements_interleave(
 
 
 def run_seed(seed: int, url: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
-    """One history of a site. The same seed over SQLite gives the same history."""
+    """One history of a site. The same seed over SQLite gives the same history. url: of PostgreSQL, "" for SQLite."""
+    memory = None if url else open_memory(folder)
     chance = random.Random(seed)
     patch.setattr(anyio.to_thread, "run_sync", at_once)
     patch.setattr(app, "POLL_SECONDS", 20.0)
     patch.setattr(app, "Random", lambda: chance)
     patch.setattr(secrets, "randbits", chance.getrandbits)
-    for watch in (metric_watch, blind_spots):
-        patch.setattr(watch, "PERIOD", 60.0)
-    for learning in (RuleLifecycle, CaseReplayer):  # no part of what is promised here, and a third of the time
-        patch.setattr(learning, "run", rest)
+    for loop in AT_REST:
+        patch.setattr(loop, "run", rest)
     patch.setattr(Compaction, "run", compact)
-    patch.setattr(database, "OneVisitConnection", InlineConnection)
     with asyncio.Runner(loop_factory=VirtualLoop) as runner, capture_logs():
-        runner.run(simulate(chance, url, folder))
+        runner.run(simulate(Site(url, chance, SETTINGS, memory), folder))
+    if memory:
+        memory.close()
 
 
 async def at_once(func: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -95,18 +101,13 @@ async def compact(self: Compaction, *_: object) -> None:
             await self.step()
 
 
-async def simulate(chance: random.Random, url: str, folder: Path) -> None:
+async def simulate(site: Site, folder: Path) -> None:
     """One cluster or two, with two jobs and two agents each; on the first node of each no GPU works."""
-    loop = asyncio.get_running_loop()
+    loop, chance = asyncio.get_running_loop(), site.chance
     assert isinstance(loop, VirtualLoop)
-    loop.has_sockets = not url.startswith("sqlite")
-    alerts: dict[str, Any] = {"alertmanager_url": "http://127.0.0.1:9/"}
-    settings = Settings(database_url=url, recovery_mode="act", allowed_hosts="*", **alerts)
-    site = Site(url, chance, settings)
-    if loop.has_sockets:
+    if site.url:
+        loop.has_sockets = True
         await upgrade(site)
-    else:
-        await (await sqlite_store(folder / "site.db")).close()
     for name in ("one", "two"):
         await site.start_replica(name, chance.uniform(-SKEW_SECONDS, SKEW_SECONDS))
     for cluster in CLUSTERS[: chance.choice((1, 1, 1, 2))]:

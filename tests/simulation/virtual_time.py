@@ -18,11 +18,11 @@ class Process:
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
-        self.tasks: set[asyncio.Task[Any]] = set()
+        self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a set's would be another in each run
 
     def spawn(self, work: Any) -> "asyncio.Task[Any]":
         task = asyncio.get_running_loop().create_task(work)
-        self.tasks.add(task)
+        self.tasks[task] = None
         task.add_done_callback(self._forget)
         return task
 
@@ -43,7 +43,7 @@ class Process:
         await asyncio.gather(*ended, return_exceptions=True)
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
-        self.tasks.discard(task)
+        self.tasks.pop(task, None)
         if not task.cancelled():
             task.exception()  # a killed process has nobody to whom it would be reported
 

@@ -89,7 +89,7 @@ class SimulatedCluster(MemoryCluster):
     scheduler: Scheduler
 
     async def run(self, command: Command) -> CommandAttempt:
-        self.agent.check_alive()
+        await self.agent.go_on()
         claimed = _claimed.get()
         plan = claimed.plan["id"]
         if claimed.token != self.scheduler.holders[plan]:
@@ -149,12 +149,15 @@ class Carrier(Executor[MemoryJob]):
 
 
 class Agent(Process):
-    """An agent of a cluster. What it knows survives it in a file. skew: of its clock, in seconds."""
+    """An agent of a cluster. What it knows survives it in a file.
+
+    skew: of its clock, in seconds. joined: when it reaches the service again, if it is cut off.
+    """
 
     def __init__(self, site: "Site", name: str, cluster: str, path: Path, skew: float) -> None:
         super().__init__(name)
         self.site, self.cluster, self.path, self.skew = site, cluster, path, skew
-        self.is_cut_off = False
+        self.joined = 0.0
         self.woken = asyncio.Event()
 
     def now(self) -> float:

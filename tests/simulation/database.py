@@ -25,6 +25,8 @@ from tests.simulation.virtual_time import Killed, Process, VirtualLoop
 
 USUAL_SECONDS = 0.02
 """Longest time that a transaction takes on a disk that is well."""
+FROZEN_SECONDS = 40.0
+"""Longest time that a process stands still."""
 T = TypeVar("T")
 _template: list[sqlite3.Connection] = []
 """An empty database in memory, of which each seed gets a copy."""
@@ -92,13 +94,15 @@ class Disk:
     """What all processes share of the database.
 
     crash_chance: that a process dies at a transaction: before it, within it, or behind its commit, whose answer then
-    nobody gets. slow_chance, slow_seconds: that a transaction takes up to so long.
+    nobody gets. freeze_chance: that a process stands still before a transaction. slow_chance, slow_seconds: that a
+    transaction takes up to so long.
     """
 
     def __init__(self, chance: random.Random, on_crash: Callable[[Process], None]) -> None:
         self.chance = chance
         self.on_crash = on_crash
         self.crash_chance = 0.0
+        self.freeze_chance = 0.0
         self.slow_chance = 0.0
         self.slow_seconds = 20.0
         self.is_taken = False
@@ -138,6 +142,12 @@ class Disk:
             longest = self.slow_seconds
         await asyncio.sleep(self.chance.uniform(0.0, longest))
 
+    async def reach(self, process: Process) -> None:
+        """Begin a transaction. Raises Killed."""
+        if self.freeze_chance and self.chance.random() < self.freeze_chance:
+            process.freeze(self.chance.uniform(5.0, FROZEN_SECONDS))
+        await process.go_on()
+
     def crash_now_and_then(self, process: Process) -> None:
         """Raises Killed."""
         process.check_alive()
@@ -154,6 +164,7 @@ class Turn:
         self.own = asyncio.Semaphore(1)
 
     async def __aenter__(self) -> None:
+        await self.disk.reach(self.process)
         self.disk.crash_now_and_then(self.process)
         if self.is_alone:
             await self._begin_alone()
@@ -195,8 +206,8 @@ class SimulatedDatabase(Database):
         return None
 
     async def _arrive(self) -> None:
-        """Reach the database. Raises Killed."""
-        self._process.check_alive()
+        """Begin to read. Raises Killed."""
+        await self._disk.reach(self._process)
         await self._disk.pass_time()
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections import Counter
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
@@ -20,7 +19,6 @@ from diagnoser.app import Shared, WakeSignals, World
 from diagnoser.client.service import API
 from diagnoser.config.alerting import load_routing
 from diagnoser.config.settings import Settings
-from diagnoser.model import OutboxMessage
 from diagnoser.model.plans import MessageKind
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.observability.metrics import Metrics
@@ -31,7 +29,8 @@ from tests import accuracy_bars
 from tests.serving import NOW
 from tests.simulation.cluster import Agent, Scheduler
 from tests.simulation.database import Disk, Memory, MemoryDatabase, ServerDatabase
-from tests.simulation.network import Network, dated
+from tests.simulation.network import Claims, Network, dated
+from tests.simulation.receivers import CALM_SECONDS, Channel, Deliveries
 from tests.simulation.virtual_time import Process
 from tests.unit.memory_cluster import PREFIX, Fault
 
@@ -45,22 +44,6 @@ ENDS: Mapping[str, tuple[str, ...]] = {
 }
 """How a first launch ends -> its last lines."""
 _TEXT = {"content-type": "text/plain"}
-
-
-@dataclass
-class Deliveries:
-    """What receivers got: each message at least once, however often its answer was lost. woken: by it."""
-
-    chance: random.Random
-    got: Counter[str] = field(default_factory=Counter)
-    woken: dict[str, asyncio.Event] = field(default_factory=dict)
-
-    async def send(self, effect: OutboxMessage) -> None:
-        await asyncio.sleep(self.chance.uniform(0.0, 2.0))
-        self.got[effect.key] += 1
-        if effect.kind is MessageKind.RECOVERY:
-            for woken in self.woken.values():
-                woken.set()
 
 
 class Replica(Process):
@@ -80,7 +63,7 @@ class Replica(Process):
         store = site.open_store(self)
         self.stack.push_async_callback(store.close)
         wakes = WakeSignals(LocalWakeSignal(), LocalWakeSignal())
-        senders = {MessageKind.ALERT: site.deliveries, MessageKind.RECOVERY: site.deliveries}
+        senders = dict.fromkeys((MessageKind.ALERT, MessageKind.RECOVERY), Channel(site, self))
         metrics = Metrics(CollectorRegistry())
         world = World(store, None, senders, None, None, wakes, self.clock, metrics, untraced)  # type: ignore[arg-type]
         shared = Shared(accuracy_bars.load(), NO_QUERIES, load_routing(site.settings), None)
@@ -101,7 +84,8 @@ class Replica(Process):
 @dataclass
 class Site:
     """trouble: chance that a request or its answer gets lost. death: that an agent dies at a request. acknowledged:
-    lines of rank 1 that were, and ended: how, by job and launch. jobs: what trains."""
+    lines of rank 1 that were, and ended: how, by job and launch. jobs: what trains. started: all
+    replicas and agents that ever were."""
 
     url: str
     chance: random.Random
@@ -115,9 +99,11 @@ class Site:
     jobs: list["asyncio.Task[None]"] = field(default_factory=list)
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     ended: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    started: list[Process] = field(default_factory=list)
+    claims: Claims = field(default_factory=Claims)
 
     def __post_init__(self) -> None:
-        self.deliveries = Deliveries(self.chance)
+        self.deliveries = Deliveries()
         self.outside = Process("the outside")
         self.disk = Disk(self.chance, self.bury)
 
@@ -146,11 +132,13 @@ class Site:
 
     async def start_replica(self, name: str, skew: float) -> None:
         replica = Replica(name, self, skew)
+        self.started.append(replica)
         self.replicas = [*(other for other in self.replicas if not other.is_dead), replica]
         await replica.start()
 
     def start_agent(self, name: str, cluster: str, path: Path, skew: float) -> None:
         agent = Agent(self, name, cluster, path, skew)
+        self.started.append(agent)
         self.agents = [*(other for other in self.agents if not other.is_dead), agent]
         self.deliveries.woken[name] = agent.woken
         agent.start(self.connect(agent))
@@ -220,7 +208,7 @@ class Site:
     async def make_trouble(self, seconds: float) -> None:
         """Kill agents and part them from the service, lose answers of schedulers, crash replicas at transactions."""
         loop, chance = asyncio.get_running_loop(), self.chance
-        self.disk.crash_chance, self.disk.slow_chance = 0.003, 0.01
+        self.disk.crash_chance, self.disk.freeze_chance, self.disk.slow_chance = 0.002, 0.003, 0.01
         while loop.time() < seconds:
             await asyncio.sleep(chance.uniform(5.0, 40.0))
             scheduler = self.schedulers[chance.choice(list(self.schedulers))]
@@ -231,10 +219,17 @@ class Site:
                 self.part(agent)
             elif chance.random() < 0.5:
                 self.bury(agent)
-        self.disk.crash_chance = self.disk.slow_chance = self.trouble = self.death = 0.0
+            elif chance.random() < 0.3:
+                agent.freeze(chance.uniform(10.0, 100.0))
+        self.disk.crash_chance = self.disk.freeze_chance = self.disk.slow_chance = self.trouble = self.death = 0.0
+        self.deliveries.calm = loop.time() + CALM_SECONDS
+
+    @property
+    def wrongs(self) -> list[str]:
+        """What must not happen, and did."""
+        witnesses = (self.claims, self.deliveries, *self.schedulers.values(), *self.started)
+        return [wrong for witness in witnesses for wrong in witness.wrongs]
 
     def part(self, agent: Agent) -> None:
         """Cut an agent off for a while: it works on, and does not reach the service."""
-        agent.is_cut_off = True
-        end = asyncio.get_running_loop().time() + self.chance.uniform(10.0, 150.0)
-        asyncio.get_running_loop().call_at(end, setattr, agent, "is_cut_off", False)
+        agent.joined = asyncio.get_running_loop().time() + self.chance.uniform(10.0, 150.0)

@@ -13,11 +13,17 @@ class Killed(BaseException):
 
 
 class Process:
-    """Something that can be killed: a replica or an agent. Nothing that it does afterwards reaches anybody."""
+    """Something that can be killed: a replica or an agent. Nothing that it does afterwards reaches anybody.
+
+    thawed: when it goes on, if it stands still: its leases run out meanwhile, and it does not know. wrongs: errors that
+    ended what it does.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.is_dead = False
+        self.thawed = 0.0
+        self.wrongs: list[str] = []
         self.tasks: dict[asyncio.Task[Any], None] = {}  # in order: a set's would be another in each run
 
     def spawn(self, work: Any) -> "asyncio.Task[Any]":
@@ -30,6 +36,16 @@ class Process:
         """Raises Killed."""
         if self.is_dead:
             raise Killed
+
+    def freeze(self, seconds: float) -> None:
+        self.thawed = asyncio.get_running_loop().time() + seconds
+
+    async def go_on(self) -> None:
+        """Stand still as long as the process does. Raises Killed."""
+        clock = asyncio.get_running_loop().time
+        while self.thawed > clock():
+            await asyncio.sleep(self.thawed - clock())
+        self.check_alive()
 
     def kill(self) -> None:
         self.is_dead = True
@@ -44,8 +60,9 @@ class Process:
 
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self.tasks.pop(task, None)
-        if not task.cancelled():
-            task.exception()  # a killed process has nobody to whom it would be reported
+        error = None if task.cancelled() else task.exception()
+        if error and not self.is_dead:
+            self.wrongs.append(f"a task of {self.name} ended by {error!r}")
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):

@@ -172,7 +172,7 @@ class Agent(Process):
         observer = Observer(client, source, self.cluster, self.path, state)
         clock = asyncio.get_running_loop().time
         executor = Carrier(client, cluster, self.name, clock, self.now, state=state)
-        self.spawn(observer.run(5.0))
+        self.spawn(observer.run(8.0))
         self.spawn(runtime._take_plans(executor, self, self.woken))  # type: ignore[arg-type]
 
     def create_task(self, work: Any) -> "asyncio.Task[Any]":

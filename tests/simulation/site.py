@@ -34,7 +34,7 @@ from tests.simulation.receivers import CALM_SECONDS, Channel, Deliveries
 from tests.simulation.virtual_time import Process
 from tests.unit.memory_cluster import PREFIX, Fault
 
-BATCH, BATCHES = 5, 6
+BATCH, BATCHES = 5, 4
 """Lines that a rank ships at once, and how often."""
 ENDS: Mapping[str, tuple[str, ...]] = {
     "gpu": ("[rank1]: torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",),
@@ -197,7 +197,7 @@ class Site:
         """Approve what waits, as a person does now and then."""
         async with self.connect(self.outside) as http:
             while True:
-                await asyncio.sleep(self.chance.uniform(20.0, 60.0))
+                await asyncio.sleep(self.chance.uniform(30.0, 90.0))
                 try:
                     plans = (await http.get(f"{API}/plans", params={"state": "waiting"})).json()["items"]
                     for plan in plans:

@@ -41,7 +41,7 @@ from tests.simulation.virtual_time import VirtualLoop
 from tests.thorough import THOROUGH
 from tests.unit.memory_cluster import PREFIX
 
-SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (8, 1)
+SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (30, 1)
 TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, COMPACTION_SECONDS, ANALYSIS_SECONDS = 150.0, 3600.0, 20.0, 20.0, 3.0
 CLUSTERS = ("east", "west")
 TWO_CLUSTERS = 0.15
@@ -223,10 +223,12 @@ async def check_verdicts(store: SqlStore, site: Site) -> None:
 async def check_messages(store: SqlStore, site: Site) -> None:
     """Each verdict of a failure, also one that was revised, and each plan that was to be carried out, was delivered.
 
-    Nothing else was, and nothing twice where nobody was in trouble.
+    Nothing else was, and nothing twice where nobody was in trouble and clocks agree on when a lease ends.
     """
     got = site.deliveries.bodies.keys()
-    assert {key for key, count in site.deliveries.in_calm.items() if count > 1} == set()
+    skews = [replica.skew for replica in site.replicas]
+    if max(skews) - min(skews) < SETTINGS.claim_lease_seconds / 2:
+        assert {key for key, count in site.deliveries.in_calm.items() if count > 1} == set()
     failures = [
         verdict for verdict in await verdicts(store, current=False) if verdict.diagnosis.outcome is Outcome.FAILED
     ]

@@ -227,8 +227,12 @@ class Site:
     @property
     def wrongs(self) -> list[str]:
         """What must not happen, and did."""
-        witnesses = (self.claims, self.deliveries, *self.schedulers.values(), *self.started)
-        return [wrong for witness in witnesses for wrong in witness.wrongs]
+        found = [*self.claims.wrongs, *self.deliveries.wrongs]
+        for scheduler in self.schedulers.values():
+            found += scheduler.wrongs
+        for process in self.started:
+            found += process.wrongs
+        return found
 
     def part(self, agent: Agent) -> None:
         """Cut an agent off for a while: it works on, and does not reach the service."""

@@ -43,7 +43,7 @@ class Process:
     async def go_on(self) -> None:
         """Stand still as long as the process does. Raises Killed."""
         clock = asyncio.get_running_loop().time
-        while self.thawed > clock():
+        while self.thawed > clock():  # noqa: ASYNC110 - it may be frozen for longer meanwhile
             await asyncio.sleep(self.thawed - clock())
         self.check_alive()
 

@@ -3,8 +3,9 @@
 import asyncio
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from tests.thorough import THOROUGH
 from tests.unit.memory_cluster import PREFIX
 
 SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (30, 1)
-TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, COMPACTION_SECONDS, ANALYSIS_SECONDS = 150.0, 3600.0, 20.0, 20.0, 3.0
+TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, COMPACTION_SECONDS, ANALYSIS_SECONDS = 150.0, 3600.0, 20.0, 60.0, 3.0
 CLUSTERS = ("east", "west")
 TWO_CLUSTERS = 0.15
 """Chance of a second one."""
@@ -81,7 +82,7 @@ def run_seed(seed: int, url: str, folder: Path, patch: pytest.MonkeyPatch) -> No
     patch.setattr(secrets, "randbits", chance.getrandbits)
     for loop in AT_REST:
         patch.setattr(loop, "run", rest)
-    patch.setattr(Compaction, "run", compact)
+    patch.setattr(Compaction, "run", compacting(chance))
     patch.setattr(RuleRegistry, "analyze", slowed(RuleRegistry.analyze, chance))
     with asyncio.Runner(loop_factory=VirtualLoop) as runner, capture_logs():
         runner.run(simulate(Site(url, chance, SETTINGS, memory), folder))
@@ -107,12 +108,18 @@ def slowed(work: Callable[..., Any], chance: random.Random) -> Callable[..., Any
     return slow
 
 
-async def compact(self: Compaction, *_: object) -> None:
-    """Look for something to compact less often than the service does."""
-    while True:
-        await asyncio.sleep(COMPACTION_SECONDS)
-        with suppress(Unavailable):
-            await self.step()
+def compacting(chance: random.Random) -> Callable[..., Coroutine[Any, Any, None]]:
+    """A loop that looks for something to compact less often than the service does, and often loses its lease."""
+
+    async def compact(self: Compaction, *_: object) -> None:
+        self.config = replace(self.config, lease=2 * ANALYSIS_SECONDS / 3)
+        self.folding = slowed(self.folding, chance)
+        while True:
+            await asyncio.sleep(chance.uniform(0.0, COMPACTION_SECONDS))
+            with suppress(Unavailable):
+                await self.step()
+
+    return compact
 
 
 async def simulate(site: Site, folder: Path) -> None:

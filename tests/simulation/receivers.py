@@ -13,6 +13,8 @@ from tests.simulation.virtual_time import Killed, Process
 if TYPE_CHECKING:
     from tests.simulation.site import Site
 
+SLOW_SECONDS = 20.0
+"""Longest time that a receiver takes: several leases of a sender, who renews them."""
 CALM_SECONDS = 60.0
 """How long what was begun in trouble may go on behind it: leases that ran out, and tries that wait."""
 
@@ -50,7 +52,7 @@ class Channel:
 
     async def send(self, message: OutboxMessage) -> None:
         chance, trouble = self.site.chance, self.site.trouble
-        await asyncio.sleep(chance.uniform(0.0, 2.0))
+        await asyncio.sleep(chance.uniform(0.0, chance.choice((2.0, SLOW_SECONDS))))
         await self.process.go_on()
         if chance.random() < 2 * trouble:
             raise DeliveryError("the receiver is away", permanent=False)

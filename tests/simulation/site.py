@@ -46,6 +46,19 @@ ENDS: Mapping[str, tuple[str, ...]] = {
 _TEXT = {"content-type": "text/plain"}
 
 
+class Doorbell(LocalWakeSignal):
+    """Wakes the outboxes of all replicas, as NOTIFY does."""
+
+    def __init__(self, all: list["Doorbell"]) -> None:
+        super().__init__()
+        self.all = all
+        all.append(self)
+
+    def notify(self) -> None:
+        for bell in self.all:
+            LocalWakeSignal.notify(bell)
+
+
 class Replica(Process):
     """A process of the service over the database that all share. skew: of its clock, in seconds."""
 
@@ -62,7 +75,7 @@ class Replica(Process):
         site = self.site
         store = site.open_store(self)
         self.stack.push_async_callback(store.close)
-        wakes = WakeSignals(LocalWakeSignal(), LocalWakeSignal())
+        wakes = WakeSignals(LocalWakeSignal(), Doorbell(site.doorbells))
         senders = dict.fromkeys((MessageKind.ALERT, MessageKind.RECOVERY), Channel(site, self))
         metrics = Metrics(CollectorRegistry())
         world = World(store, None, senders, None, None, wakes, self.clock, metrics, untraced)  # type: ignore[arg-type]
@@ -100,6 +113,7 @@ class Site:
     acknowledged: dict[tuple[str, int], int] = field(default_factory=dict)
     ended: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     started: list[Process] = field(default_factory=list)
+    doorbells: list[Doorbell] = field(default_factory=list)
     claims: Claims = field(default_factory=Claims)
 
     def __post_init__(self) -> None:

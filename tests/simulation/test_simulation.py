@@ -123,7 +123,7 @@ def compacting(chance: random.Random) -> Callable[..., Coroutine[Any, Any, None]
 
 
 async def simulate(site: Site, folder: Path) -> None:
-    """One cluster or two, with two jobs and two agents each; on the first node of each no GPU works."""
+    """One cluster or two, with two jobs and an agent or two each; on the first node of each no GPU works."""
     loop, chance = asyncio.get_running_loop(), site.chance
     assert isinstance(loop, VirtualLoop)
     if site.url:
@@ -136,7 +136,7 @@ async def simulate(site: Site, folder: Path) -> None:
         ends = ("gpu", chance.choice(list(ENDS)))
         for job, end in zip(scheduler.jobs, ends, strict=True):
             site.jobs.append(site.outside.spawn(site.train(cluster, job, end)))
-        for name in (f"{cluster}-a", f"{cluster}-b"):
+        for name in (f"{cluster}-a", f"{cluster}-b")[: chance.choice((1, 2, 2))]:
             site.start_agent(name, cluster, folder / f"{name}.json", chance.uniform(-60.0, 60.0))
     site.outside.spawn(site.decide_plans())
     await site.make_trouble(TROUBLE_SECONDS)

@@ -464,6 +464,12 @@ class _Streams:
     def _are_called_streams(self) -> bool:
         return all(map(stream_names.is_called_stream, self.values))
 
+    @cached_property
+    def _may_be_hosts(self) -> bool:
+        """Whether a parallel shell may have put the values in front, also of a program that prints one kind of line:
+        ``p95`` is no host."""
+        return all(value[:2].isalpha() and mentions.PARALLEL_SHELL.fullmatch(f"{value}: ") for value in self.values)
+
     @property
     def _take_turns(self) -> bool:
         """Whether streams take turns, where a counter goes from each number to the next."""
@@ -489,7 +495,7 @@ class _Streams:
         quiet = Counter({shape: count for shape, count in quiet.items() if shape in shared or not _DEEP.match(shape)})
         share, messages = _ALIKE, _MESSAGES
         if everywhere:
-            messages = _NAMED_MESSAGES
+            messages = 1 if self._may_be_hosts else _NAMED_MESSAGES
         if self._are_called_streams:
             share, messages = _NAMED_ALIKE, _NAMED_MESSAGES
         if len(shared) < messages:

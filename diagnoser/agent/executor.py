@@ -99,6 +99,7 @@ class Executor(Generic[S]):
         lease then runs out, and whoever takes over goes on from what the cluster shows."""
         plan = claimed.plan
         try:
+            await self._report(claimed, "progress")  # the answer to the claim may have come after its lease was over
             end = await self._keeping_lease(claimed, self._end_of(claimed))
             state, fields = "not_reached", {"requeued": end.requeued, "drained": end.drained}
             if end.reached:

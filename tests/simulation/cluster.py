@@ -34,14 +34,12 @@ _claimed: ContextVar[ClaimedPlan] = ContextVar("claimed")
 @dataclass(slots=True)
 class Scheduler(MemoryScheduler):
     """wrongs: what must not happen. acted: plans that changed something, by job and launch. launched: job and launch
-    that have a launch after them already. taken_out: node -> plan that it was taken out for. holders: plan -> token of
-    its newest claim."""
+    that have a launch after them already. taken_out: node -> plan that it was taken out for."""
 
     wrongs: list[str] = field(default_factory=list)
     acted: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     launched: set[tuple[str, int]] = field(default_factory=set)
     taken_out: dict[str, str] = field(default_factory=dict)
-    holders: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: str) -> "Scheduler":
@@ -92,7 +90,7 @@ class SimulatedCluster(MemoryCluster):
         await self.agent.go_on()
         claimed = _claimed.get()
         plan = claimed.plan["id"]
-        if claimed.token != self.scheduler.holders[plan]:
+        if claimed.token != self.site.claims.holder(plan):
             self.scheduler.wrongs.append(f"{self.agent.name} acts for {plan}, which another agent has claimed since")
         self.scheduler.asked.append(" ".join(command.words))
         arriving = self.site.outside.spawn(self._arrive(command, claimed))
@@ -143,8 +141,6 @@ class Carrier(Executor[MemoryJob]):
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
         _claimed.set(claimed)
-        assert isinstance(self.cluster, SimulatedCluster)
-        self.cluster.scheduler.holders[claimed.plan["id"]] = claimed.token
         return await Executor.carry_out(self, claimed)
 
 

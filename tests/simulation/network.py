@@ -34,6 +34,11 @@ class Claims:
         """The place of the newest claim of the plan that the request is about."""
         return max(self.made.get(_plan_of(request), {"": 0}).values())
 
+    def holder(self, plan: str) -> str:
+        """The token of the newest claim."""
+        claims = self.made[plan]
+        return max(claims, key=claims.__getitem__)
+
     def watch(self, request: httpx.Request, answer: httpx.Response, newest: int) -> None:
         """Note a claim, or look whether a report counted. newest: claim that was answered before the report came."""
         if request.url.path.endswith("/plans/claim"):

@@ -194,9 +194,17 @@ async def test_a_node_is_cordoned_and_the_job_launched_without_it() -> None:
     service = await carried_out(cluster)
     assert cluster.scheduler.asked == [CORDON, LAUNCH]
     assert cluster.scheduler.jobs["seven"].nodes == ("n2", "n3")
-    assert [report.get("drained") for report in service.reports] == [["n1"], [], ["n1"]]
+    assert [report.get("drained") for report in service.reports] == [None, ["n1"], [], ["n1"]]
     end = {"state": "reached", "detail": f"launch 2 runs; {UNASKED}", "requeued": "memory-seven", "drained": ["n1"]}
     assert service.end == {"token": "token", **end}
+
+
+async def test_a_claim_whose_answer_came_too_late_does_nothing() -> None:
+    """Another agent has the plan by then, as the service says before the first command."""
+    service, cluster = Service(), MemoryCluster(scheduler())
+    service.gone = True
+    await carried_out(cluster, service)
+    assert cluster.scheduler.asked == []
 
 
 async def test_a_rollback_reaches_the_next_launch_as_variables() -> None:
@@ -712,7 +720,9 @@ async def test_an_agent_that_cannot_renew_its_lease_stops() -> None:
     """The check of its job's nodes still runs: another agent may have the plan before it is over."""
     service, cluster = Service(), MemoryCluster(scheduler(gate=asyncio.Event()))  # the check never ends
     task = asyncio.create_task(carried_out(cluster, service, CHECK, lambda: 1e9 * service.away))
-    await service.heard.wait()
+    while sum("steps" not in report for report in service.reports) < 2:
+        service.heard.clear()
+        await service.heard.wait()
     service.away = True
     with pytest.raises(Unavailable, match="lease"):
         await task

@@ -77,7 +77,7 @@ async def test_the_reason_of_a_cordon_is_the_type_of_the_plan_s_own_diagnosis() 
 async def test_a_step_is_reported_with_its_command_and_its_answer() -> None:
     """As people and the next executor read it."""
     service = await carried_out(MemoryCluster(scheduler(faults=[Fault(arrives=False, code=7)])))
-    (report, _) = service.reports
+    (_, report, _) = service.reports
     told = {"command": f"cordon n1 '{CORDON[10:]}'", "exit_code": 7, "output": "no", "time": 1000.0}
     assert report == {"token": "token", "state": "progress", "steps": [told], "drained": []}
 

@@ -40,6 +40,7 @@ from diagnoser.notifications.alert import (
     plan_alert,
     score_drop_alert,
     seal,
+    went_on_alert,
 )
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.recovery import guardrails, retry_history, trust
@@ -143,6 +144,14 @@ class DecisionPlanner:
         alert = metric_alert(job, attempt, event, link=self._address(f"/jobs/{job.id}"))
         return self._messages(alert, f"metric-{key}", now)
 
+    def alert_went_on(
+        self, record: DiagnosisRecord, job: Job, incident: str, why: str, now: float
+    ) -> tuple[OutboxMessage, ...]:
+        """Tell those who were told that a run hangs that it makes steps again, once for each verdict."""
+        told = verdict_alert(record, job, self._link(record.id), self.redact)
+        alert = went_on_alert(replace(told, incident=incident), why)
+        return self._messages(alert, f"{record.id}-went-on", now)
+
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""
         score = drop.score
@@ -230,6 +239,8 @@ def verdict_key(record: DiagnosisRecord) -> str:
     parts = [attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action]
     if diagnosis.needs_review:
         parts.append("needs review")
+    if diagnosis.outcome is Outcome.HUNG:
+        parts.append(f"step {diagnosis.step}")  # a run that went on may hang again, further on
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 

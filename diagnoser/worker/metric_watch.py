@@ -8,6 +8,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from operator import attrgetter
 
 import structlog
@@ -40,13 +41,22 @@ _NOWHERE = Progress(0, -1, 0.0)
 @dataclass(slots=True)
 class WatchedRun:
     """revision: of the log as it was read. piece: id of the newest piece that was. told: what need not be again.
-    still: for how long it had made no step when that was looked at last."""
+    still: for how long it had made no step when that was looked at last. resumed: a step that it made after a verdict
+    that it hangs."""
 
     revision: int
     piece: int = 0
     history: MetricHistory = field(default_factory=MetricHistory)
     told: set[MetricEventKind] = field(default_factory=set)
     still: float = 0.0
+    resumed: float = 0.0
+
+    def went_on(self, verdict: float) -> bool:
+        """Whether it made steps after a verdict, and not all at once: a process that is ended prints what it held
+        back."""
+        if self.resumed <= verdict:
+            self.resumed = self.history.advanced
+        return verdict < self.resumed < self.history.advanced
 
     def stands_still(self, now: float) -> bool:
         """Whether it is to be looked at because it made no step, though it prints."""
@@ -106,11 +116,28 @@ class MetricWatch:
             self._runs[key].revision = revisions[key]
             await self._read_on(key, self._runs[key], stored, is_new=key in new)
         self._still.update(key for key in revisions if key in self._runs and self._runs[key].stands_still(self.clock()))
+        if pieces:
+            await self._withdraw_hangs()
         for key, event in await self.stragglers.step():
             await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:
             self._runs.popitem(last=False)
         return len(new) == NEW or bool(self.stragglers.runs)
+
+    async def _withdraw_hangs(self) -> None:
+        """Take back what was said of runs that hung, and make steps again."""
+        now = self.clock()
+        for record in await self.store.work.hung(now - FRESH_SECONDS):
+            key, run = record.attempt, self._runs.get(record.attempt)
+            job = await self.store.jobs.find(key.job)
+            if run is None or job is None or not run.went_on(record.created):
+                continue
+            incident = await self.store.incidents.of_diagnosis(record.id)
+            why = f"The run went on at {datetime.fromtimestamp(run.resumed, UTC):%Y-%m-%d %H:%M} UTC"
+            messages = self.planner.alert_went_on(record, job, incident.id if incident else "", why, now)
+            if await self.store.work.withdraw_hang(record, why, now, messages):
+                structlog.get_logger().info("hang_withdrawn", job=key.job, attempt=key.number, diagnosis=record.id)
+                self.outbox.notify()
 
     async def _read_on(self, key: AttemptKey, run: WatchedRun, stored: Iterable[StoredPiece], *, is_new: bool) -> None:
         """Tell what the run's new lines show. Of a run that was read before, deltas repeat what raw pieces had."""

@@ -26,7 +26,7 @@ from diagnoser.model import (
 from diagnoser.model.alerts import decode
 from diagnoser.model.errors import Conflict
 from diagnoser.model.evaluations import Score, ScoreDrop
-from diagnoser.model.taxonomy import Action, FailureType
+from diagnoser.model.taxonomy import Action, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import _recovery_message, alert_key, verdict_key
 from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
@@ -119,15 +119,19 @@ def test_which_plans_the_webhook_hears_of(webhook: bool, fields: dict[str, objec
 
 
 def test_a_verdict_that_says_the_same_is_told_once() -> None:
-    """The key is the same for the same outcome, type and action; not for one that needs a person's eyes."""
+    """The key is the same for the same outcome, type and action; not for one that needs a person's eyes, nor for
+    a hang further on."""
     first, again = record(ECC), replace(record(ECC), id="d-2")
+    hung = replace(ECC, outcome=Outcome.HUNG)
     others = [
+        record(hung),
+        record(replace(hung, step=7)),
         record(UNSURE),
         record(replace(ECC, needs_review="two types are close")),
         replace(first, attempt=AttemptKey("j", 3)),
     ]
     assert verdict_key(first) == verdict_key(again) and len(verdict_key(first)) == 24
-    assert len({verdict_key(first), *map(verdict_key, others)}) == 4
+    assert len({verdict_key(first), *map(verdict_key, others)}) == 6
     assert alert_key("k", "slack") == "alert-k-slack"
 
 

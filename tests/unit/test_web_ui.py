@@ -209,7 +209,7 @@ async def test_a_replaced_diagnosis_says_so(tmp_path: Path) -> None:
         old = await save(web.store, "j", verdict(FailureType.UNKNOWN), created=NOW - 100)
         await save(web.store, "j", ECC, created=NOW)
         page = (await web.client.get(f"/diagnoses/{old.id}")).text
-    assert "A later diagnosis of this attempt replaced this one" in page
+    assert "This diagnosis does not stand any more" in page
 
 
 async def test_the_page_of_a_job_is_a_timeline(tmp_path: Path) -> None:

@@ -15,14 +15,27 @@ from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
-from diagnoser.model import AttemptKey, EvidenceKind, Job, LineBlock, Provenance, RequestReason, RuntimeFile, Stream
+from diagnoser.model import (
+    Advice,
+    AttemptKey,
+    EvidenceKind,
+    Job,
+    LineBlock,
+    PlanState,
+    Provenance,
+    RequestReason,
+    RuntimeFile,
+    Stream,
+)
 from diagnoser.model.alerts import AlertKind, decode
+from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.model.taxonomy import Action, FailureType, Outcome
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.straggler_looks import StragglerLooks
 from tests.databases import sqlite_store
 from tests.rule_files import ANALYZER
-from tests.serving import NOW, plan_commands, store_log
+from tests.serving import NOW, plan_commands, store_log, verdict
 from tests.unit.test_hang_activity import MAIN, WAITING
 
 RUN = AttemptKey("pretrain-7", 1)
@@ -84,6 +97,39 @@ async def test_a_run_that_prints_without_a_step_is_handed_over_ever_more_rarely(
         if seen.take_still():
             handed.append(second)
     assert handed == [80, 110, 160, 230, 370]
+
+
+async def test_a_run_that_makes_steps_again_hangs_no_more(store: SqlStore) -> None:
+    """Its verdict says when and does not count, its plan is withdrawn, people are told once; one step is too few."""
+    clock = [NOW]
+    seen = watch(store, lambda: clock[0])
+    shown = []
+    for step, seconds in enumerate((0, 2, 4, 6, 900, 900, 905, 910)):
+        clock[0] = NOW + seconds
+        text = f"step {step} loss 2.0\n"
+        if step == 4:
+            await save_hang(store, NOW + 600)
+            text = "[gpu-monitor] util 100%\n"
+        await store_log(store, RUN, LineBlock(Stream(), text.encode(), step + 1, received=clock[0]))
+        await store.db.execute(update(attempts).values(last_line=clock[0]))
+        await seen.step()
+        current = await store.diagnoses.of_attempt(RUN)
+        shown.append(current.diagnosis.outcome if current else None)
+    assert shown == [None] * 4 + [Outcome.HUNG] * 2 + [None] * 2
+    [hang] = await store.diagnoses.page(DiagnosisFilter(job=RUN.job, current_only=False), "", 9)
+    assert hang.plan and hang.plan.state is PlanState.SUPERSEDED
+    assert hang.diagnosis.notes[0].startswith("The run went on at ") and not await store.work.hung(0.0)
+    assert await store.incidents.of_diagnosis(hang.id) is None
+    [alert] = [decode(entry.message.body) for entry in await store.outbox.messages()]
+    assert (alert.kind, alert.job) == (AlertKind.RECOVERED, RUN.job) and "went on at" in alert.title
+
+
+async def save_hang(store: SqlStore, now: float) -> None:
+    """Store a verdict on a run that goes on, with advice, as a worker does."""
+    [claim] = await store.work.claim_running(now, [RUN], 6.0)
+    diagnosis = verdict(FailureType.UNKNOWN, outcome=Outcome.HUNG, recovery=Advice(Action.NOTIFY_USER, ""))
+    decision = plan_commands().planner.decide(claim, diagnosis, now)
+    await store.work.save_diagnosis(claim, decision.record, decision.plan, (), decision.transition)
 
 
 def taken(rank: int, cores: float = 1.0) -> list[RuntimeFile]:

@@ -166,12 +166,10 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
     facets = codec.facets_of(record.diagnosis, job)
     failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-    is_mine = of_attempt(incident_attempts, record.attempt)
-    before = (await connection.execute(select(incident_attempts.c.incident).where(is_mine))).scalar()
+    before = await _incident_of(connection, record.attempt)
     absorbed = list[Incident]()
     if failure is None:
-        await _locked(connection, {before})
-        await _leave(connection, record.attempt, before)
+        await leave_incident(connection, record.attempt)
         return
     if failure.node:
         failure, absorbed = await _placed(connection, failure, record.attempt, before)
@@ -185,6 +183,18 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     await _enter(connection, record, failure, by_id[failure.id], is_new=before != failure.id)
     for earlier in absorbed:
         await _absorb(connection, failure.id, earlier)
+
+
+async def leave_incident(connection: AsyncConnection, attempt: AttemptKey) -> None:
+    """Take the attempt out of its incident, if it has one: it did not fail."""
+    before = await _incident_of(connection, attempt)
+    await _locked(connection, {before})
+    await _leave(connection, attempt, before)
+
+
+async def _incident_of(connection: AsyncConnection, attempt: AttemptKey) -> str | None:
+    query = select(incident_attempts.c.incident).where(of_attempt(incident_attempts, attempt))
+    return (await connection.execute(query)).scalar()
 
 
 async def _leave(connection: AsyncConnection, attempt: AttemptKey, incident: str | None) -> None:

@@ -76,7 +76,8 @@ class JobRepository(Repository):
             await connection.execute(update(jobs).where(jobs.c.id == job.id).values(body=codec.job_text(merged)))
             if merged.registered and not stored.registered:
                 await _withdraw_ends(connection, job.id)
-                await _withdraw_plans(connection, merged)
+                why = "it was made before the scheduler told of the job"
+                await withdraw_plans(connection, plans.c.job == job.id, why, merged.created)
             await _know_nodes(connection, job, merged)
             await _allocate(connection, job, attempt)
             await note_change(connection, "job", job.id, stored, merged)
@@ -309,13 +310,13 @@ async def _withdraw_ends(connection: AsyncConnection, job: str) -> None:
             await connection.execute(update(attempts).where(mine).values(ended=None))
 
 
-async def _withdraw_plans(connection: AsyncConnection, job: Job) -> None:
-    """Those that nobody carries out yet: they were made before its scheduler said anything. The webhook is not told."""
+async def withdraw_plans(connection: AsyncConnection, which: ColumnElement[bool], why: str, now: float) -> None:
+    """Withdraw those plans that nobody carries out yet. The webhook is not told."""
     states = (*OPEN, PlanState.SENT, PlanState.HELD)
-    made = select(plans.c.body).where(plans.c.job == job.id, plans.c.state.in_(states), plans.c.lease == 0.0)
+    made = select(plans.c.body).where(which, plans.c.state.in_(states), plans.c.lease == 0.0)
     for body in (await connection.execute(made.with_for_update())).scalars().all():
-        why, reason = "it was made before the scheduler told of the job", PlanReason.LATER_DIAGNOSIS
-        plan = with_state(codec.plan_of(body), PlanState.SUPERSEDED, reason, by=DIAGNOSER, why=why, now=job.created)
+        reason = PlanReason.LATER_DIAGNOSIS
+        plan = with_state(codec.plan_of(body), PlanState.SUPERSEDED, reason, by=DIAGNOSER, why=why, now=now)
         await connection.execute(update(plans).where(plans.c.key == plan.key).values(codec.plan_row(plan)))
         told = and_(effects.c.key == plan.key, effects.c.state == "pending")
         await connection.execute(update(effects).where(told).values(state="withheld", error=why))

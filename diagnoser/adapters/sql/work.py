@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import filterfalse
 from typing import Any
 
@@ -15,6 +16,7 @@ from sqlalchemy import (
     delete,
     false,
     func,
+    literal,
     not_,
     or_,
     select,
@@ -24,8 +26,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.incidents import join_incident
-from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job, has_scheduler, is_hint
+from diagnoser.adapters.sql.incidents import join_incident, leave_incident
+from diagnoser.adapters.sql.jobs import (
+    find_allocation,
+    find_events,
+    find_job,
+    has_scheduler,
+    is_hint,
+    withdraw_plans,
+)
 from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.plans import decide
 from diagnoser.adapters.sql.statements import of_attempt
@@ -41,6 +50,7 @@ from diagnoser.adapters.sql.tables import (
 from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
 from diagnoser.model.plans import PlanTransition
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord, Timing
 
 _FORGOTTEN = 86_400.0
@@ -100,6 +110,31 @@ class WorkRepository(Repository):
         async with self._db.reading() as connection:
             rows = await connection.execute(query.order_by(row.last_line.desc()).limit(limit))
             return {AttemptKey(row.job, row.number): row.revision for row in rows}
+
+    async def hung(self, since: float) -> list[DiagnosisRecord]:
+        """The current verdicts, that they hang, on running attempts that have printed since then."""
+        row = attempts.c
+        prints = and_(IS_RUNNING, row.last_line > since, row.diagnosed > 0)
+        of_verdict = and_(diagnoses.c.job == row.job, diagnoses.c.attempt == row.number, diagnoses.c.current)
+        query = select(diagnoses, literal(None).label("plan_body")).join(attempts, of_verdict)
+        return await self._db.rows(query.where(prints, diagnoses.c.outcome == Outcome.HUNG.value), codec.record_of)
+
+    async def withdraw_hang(
+        self, record: DiagnosisRecord, why: str, now: float, effects: Sequence[OutboxMessage]
+    ) -> bool:
+        """The run went on: its verdict says so and counts no more, nor do the plans that wait for it. Whether it was
+        the current one."""
+        noted = replace(record.diagnosis, notes=(why, *record.diagnosis.notes))
+        async with self._db.writing() as connection:
+            if not await _replace(connection, and_(diagnoses.c.id == record.id, diagnoses.c.current)):
+                return False
+            mine = update(diagnoses).where(diagnoses.c.id == record.id)
+            await connection.execute(mine.values(body=codec.diagnosis_text(noted)))
+            await connection.execute(update(attempts).where(of_attempt(attempts, record.attempt)).values(diagnosed=0))
+            await leave_incident(connection, record.attempt)
+            await withdraw_plans(connection, of_attempt(plans, record.attempt), why, now)
+            await add_messages(connection, effects)
+        return True
 
     async def claim_running(self, now: float, keys: Sequence[AttemptKey], lease: float) -> list[Claim]:
         """Those of these attempts that run and that nobody works on."""

@@ -5,6 +5,7 @@ earlier one of its family, came back from after as long is no hang.
 """
 
 import math
+import re
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from diagnoser.localize.progress import ProgressTimeline
 from diagnoser.model import Baseline, Evidence, Line, Progress, Stage
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.job_contract import JobContract
+from diagnoser.structure.progress import COUNT_OF_TOTAL
 
 FIRST_STEP = "first_step"
 """The kind of pause before and between the first steps: kernels are compiled, loaders start. Other kinds are stages."""
@@ -51,6 +53,11 @@ _POINTS = 3
 """Timed steps needed to know how long one takes; the time between them belongs to the first ones."""
 _QUICK = 6
 """Steps that show a rhythm though all came at once: by their own times, in whole seconds perhaps, or durations."""
+_READ = 400
+"""Characters at the end of a line in which counts are looked for."""
+_COUNT = re.compile(COUNT_OF_TOTAL + r"(?! ?(?:s|secs?|seconds?|m|mins?|minutes?|h|hours?)\b)")
+"""Not how much of a time is over: that grows where everything stands still, as a clock and an uptime do."""
+_WORD = re.compile(r"[^\W\d_]+")
 _NOISE = 0.2
 """Share of a long time between two steps that need not be a pause: the steps in between are not all alike."""
 
@@ -364,13 +371,46 @@ def _in_order(points: Sequence[Progress]) -> list[Progress]:
 
 def _ahead(evidence: Evidence, points: Sequence[Progress]) -> float:
     """Seconds from the last step to the newest line: by their arrival, else by what they print. 0.0 for up to an hour
-    where the run prints what it never did while it trained: an evaluation may begin without a word."""
+    where the run prints what it never did while it trained: an evaluation may begin without a word. Whatever counts
+    up to a total beside it is at work for as long as it does."""
     steps = list(_advancing(training_steps(points)))
     lines, clock = evidence.job_lines, "time"
     if len(set(filter(None, map(attrgetter("received"), steps[-_POINTS:])))) == _POINTS:
         clock = "received"
-    ahead = max(0.0, _newest(lines, clock) - _newest(steps, clock))
-    return 0.0 if ahead < LONGEST_DOUBT and _begins_anew(evidence, steps) else ahead
+    last = _newest(steps, clock)
+    ahead = max(0.0, _newest(lines, clock) - last)
+    if ahead < LONGEST_DOUBT and _begins_anew(evidence, steps):
+        return 0.0
+    return min(ahead, _since_counted([line for line in lines if getattr(line, clock) > last], clock))
+
+
+def _since_counted(lines: Sequence[Line], clock: str) -> float:
+    """Seconds from when a count beside its total last grew to the newest line; infinite where none grows."""
+    newest, counts = _newest(lines, clock), defaultdict[object, dict[float, int]](dict)
+    for line in lines:
+        body, moment = line.body[-_READ:], getattr(line, clock)
+        for match in _COUNT.finditer(body):
+            named = _WORD.findall(body[: match.start()])[-1:]
+            moments = counts[line.speaker, *named, match[2]]
+            moments[moment] = max(int(match[1]), moments.get(moment, 0))
+    return min((_since_grown(moments, newest) for moments in counts.values()), default=math.inf)
+
+
+def _since_grown(counts: Mapping[float, int], newest: float) -> float:
+    """The same of one count, by the moments at which it was shown; 0.0 where it may grow at any time now. A gauge falls
+    as often as it rises; a count that falls far has begun anew, and so has the next part of an evaluation."""
+    highest, grown, fallen = -1, list[float](), 0
+    for moment, count in sorted(counts.items()):
+        if 2 * count < highest:
+            highest, grown, fallen = -1, [], 0
+        if count > highest:
+            highest = count
+            grown.append(moment)
+        fallen += count < highest
+    if len(grown) < _POINTS or fallen > len(grown):
+        return math.inf
+    since, usual = newest - grown[-1], _median(b - a for a, b in pairwise(grown[-_POINTS:]))
+    return 0.0 if since <= _AS_BEFORE * usual else since
 
 
 def _begins_anew(evidence: Evidence, steps: Sequence[Progress]) -> bool:

@@ -32,6 +32,7 @@ from diagnoser.rules.schema import (
     row_mistakes,
 )
 from diagnoser.structure.loops import Loops, find_loops, whole_numbers, words_of
+from diagnoser.structure.progress import COUNT_OF_TOTAL
 
 _LONGEST = 1024
 """Characters of a line that are read."""
@@ -55,8 +56,7 @@ _NUMBER = re.compile(r"\d[\d,]*")
 _WHOLE = re.compile(r"(?<![\d.:])\d[\d,]*(?![\d:]|\.\d)")
 """A number that is no part of a time or of a measure."""
 _COUNTED = re.compile(r"\b(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})\b")
-_OF_TOTAL = re.compile(r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})(?!\d|[/.]\d)")
-"""A count beside its total, and no part of a date."""
+_OF_TOTAL = re.compile(COUNT_OF_TOTAL)
 _ERROR_MEASURE = re.compile(r"\berror(?=\W{1,4}[-+]?\d{1,12}\.\d)", re.IGNORECASE)
 """The measure that is called so."""
 _SMALLEST = 3

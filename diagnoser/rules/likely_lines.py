@@ -24,6 +24,7 @@ from diagnoser.model.yaml_loader import StrictModel, load
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.logged_errors import calls_harmless
 from diagnoser.rules.statements import without_advice
+from diagnoser.structure.progress import COUNT_OF_TOTAL
 
 FILE = "line_weights.yaml"
 _READ = 400
@@ -78,8 +79,7 @@ _UNSET = re.compile(r"(?i)(?<!\w)\w{1,40}[=:] ?(?:false|none|null|off)\b")
 """A field that is told to be unset, whatever it is called."""
 _ALL_SAY = 0.8
 """Share of the processes that print a shape from which all of them do."""
-_TOTAL = re.compile(r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})(?!\d|[/.]\d)")
-"""A count beside its total, and no part of a date."""
+_TOTAL = re.compile(COUNT_OF_TOTAL)
 
 
 class EndWeightRows(StrictModel):

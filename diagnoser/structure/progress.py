@@ -156,6 +156,8 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (Stage.FINISH, r"(?i)exits? successfully|training runs? .{0,40}finished|\[exiting program"),
 )
 """Lines that tell at which stage a run is. The dialects tell their own stage, too."""
+COUNT_OF_TOTAL = r"(?<!\d)(?<!\d[/.:-])(\d{1,12})(?: {0,8}/ {0,8}| +of +)(\d{1,12})(?!\d|[/.]\d)"
+"""A count beside its total, and no part of a date."""
 _COUNTED = ("fraction", "loss", "of")
 """Dialects whose lines may count their steps as ``7/12`` or ``7 of 12``."""
 _STATE = re.compile(r"\b\d{1,12} ?/ ?(\d{1,12})\b")

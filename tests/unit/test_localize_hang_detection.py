@@ -1,6 +1,7 @@
 """How long a run may say nothing before it hangs: by its own rhythm, its stage, and the earlier runs of its family."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -130,6 +131,28 @@ def test_lines_of_a_new_kind_may_be_other_work_for_an_hour() -> None:
         run = replace(evidence(*steps(10, 1.0), last=last), templates=(evaluates,))
         limits = limit(run)
         assert limits.ahead + 10.0 == seconds
+
+
+@pytest.mark.parametrize(
+    ("shown", "seconds"),
+    [
+        (lambda n: f"Evaluating: {n // 9}%|##  | {n}/900 [00:{n % 60:02d}<05:00, 1.1s/it]", 10.0),
+        (lambda n: f"10:{n // 60:02d}:{n % 60:02d} uploading part {n} of 900", 10.0),
+        (lambda n: f"eval [{n % 250}/250]", 10.0),
+        (lambda n: f"batch {min(n, 260)}/900", 1400.0),
+        (
+            lambda n: f"[mon] 2026/11/28 10:{n // 60:02d}:{n % 60:02d}/24:00:00 up {n} s, {n}/900 s, 34/900 drawn",
+            4001.0,
+        ),
+        (lambda n: f"[mon] memory {60 + n * 7 % 19}/80 GB, gpu {n % 2} of 2", 4001.0),
+    ],
+    ids=["bar", "upload", "the next part", "stands still", "clocks", "gauges"],
+)
+def test_whatever_counts_up_to_a_total_is_at_work(shown: Callable[[int], str], seconds: float) -> None:
+    """However long, and whatever it is called; not how much of a time is over, and no gauge that goes up and down."""
+    said = [Line(OUT, 100 + n, shown(n), shown(n), time=1010.0 + 10 * n) for n in range(400)]
+    run = replace(evidence(*steps(10, 1.0)), lines=tuple(said))
+    assert limit(run).ahead + 10.0 == seconds
 
 
 def test_another_clock_in_the_log_is_no_silence() -> None:

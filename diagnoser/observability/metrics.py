@@ -228,6 +228,7 @@ class Metrics:
             "Seconds for which training stood still to save checkpoints, as jobs report them",
         )
         self.dropped = counter("diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"])
+        self.retention_refused = counter("diagnoser_retention_refused", "Looks at which the clock was not trusted")
         self.archived = counter("diagnoser_archived_bytes", "Bytes of original lines archived, compressed")
         self.up = gauge(
             "diagnoser_start_time_seconds", "Start of the service, in seconds since the epoch", multiprocess_mode="min"

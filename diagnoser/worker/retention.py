@@ -1,7 +1,10 @@
 """Drops what is older than its age, and the oldest where too much is stored: one short commit a step."""
 
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+
+import structlog
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.observability.metrics import Metrics
@@ -26,6 +29,9 @@ SWEPT_AFTER = 2 * DAY
 """Age of objects that nobody refers to. The key of an object holds its day: a younger one may be about to be referred
 to."""
 OBJECTS = 1_000
+CLOCKS_DIFFER = 300.0
+"""Seconds between this clock and the database's from which on nothing is dropped."""
+CATCH_UP = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,13 @@ class Retention:
     """Call ``step`` now and then; all replicas may. Raises Unavailable."""
 
     def __init__(
-        self, store: SqlStore, clock: Clock, ages: RetentionAges, metrics: Metrics, archive: Archive | None = None
+        self,
+        store: SqlStore,
+        clock: Clock,
+        ages: RetentionAges,
+        metrics: Metrics,
+        archive: Archive | None = None,
+        monotonic: Clock = time.monotonic,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -62,20 +74,44 @@ class Retention:
         self._archive_excess: int | None = None
         self._swept = float("-inf")
         self._swept_to = ""  # key of the object that was looked at last
+        self._monotonic = monotonic
+        self._asked = monotonic()  # when the time was asked for last
+        self._now = 0.0
 
     async def step(self) -> int:
         """How much was dropped; 0 when there is nothing to do, now or for a while."""
         started = self._clock()
         if 0 <= started - self._rested < self._pause:
             return 0
-        count = await self.drop()
+        count = await self.drop(await self.trusted_time())
         self._rested, self._pause = self._clock(), PAUSE
         if count:
             self._pause = WORK_PAUSE * (self._rested - started)
         return count
 
-    async def drop(self) -> int:
-        """The same at once, without the pause."""
+    async def trusted_time(self) -> float:
+        """The time by which what is old may go: nothing brings it back where this clock is wrong. 0.0 while it differs
+        from the database's. Where that has none of its own, the time of the last drop moves on thirty times as fast as
+        time passes, so that a site that was off for a month has caught up in a day."""
+        now, running = self._clock(), self._monotonic()
+        passed, self._asked = running - self._asked, running
+        last, database = await self._store.retention.clocks()
+        trusted = now
+        if database:
+            trusted *= abs(now - database) <= CLOCKS_DIFFER
+        elif last:
+            trusted = min(now, last + CATCH_UP * passed)
+        if now - trusted > DAY:
+            why = "the database's clock" if database else "the last drop"
+            structlog.get_logger().warning("clock_doubted", ahead_seconds=round(now - (database or last)), of=why)
+            self._metrics.retention_refused.inc()
+        if trusted:
+            await self._store.retention.note_clock(trusted)
+        return trusted
+
+    async def drop(self, now: float | None = None) -> int:
+        """The same at once, without the pause. now: None for that of the clock, whatever it shows."""
+        self._now = self._clock() if now is None else now
         for work in (self._logins, self._by_age, self._by_size, self._archived, self._sweep):
             if count := await work():
                 return count
@@ -148,7 +184,7 @@ class Retention:
         """How many were looked at; 0 when that were all."""
         objects = await archive.objects(self._swept_to, OBJECTS)
         self._swept_to = objects[-1].key if objects else ""
-        settled = [stored.key for stored in objects if stored.changed < self._clock() - SWEPT_AFTER]
+        settled = [stored.key for stored in objects if stored.changed < self._now - SWEPT_AFTER]
         if settled and (orphans := sorted(set(settled) - await self._store.archive.archived_keys(settled))):
             await archive.delete(orphans)
         return len(objects)
@@ -162,4 +198,4 @@ class Retention:
         return dropped.attempts
 
     def _before(self, days: int) -> float:
-        return self._clock() - max(days, DAYS_LEAST) * DAY
+        return self._now - max(days, DAYS_LEAST) * DAY

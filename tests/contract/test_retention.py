@@ -1,6 +1,7 @@
 """Contract of retention: what is old goes whole and by steps, and what anybody needs stays."""
 
 from dataclasses import replace
+from time import time as wall_time
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -128,13 +129,25 @@ async def test_what_happened_to_nodes_goes_but_for_their_state(store: SqlStore) 
     assert [mark.time for mark in await store.nodes.marks("east")] == [OLD + 1]
 
 
+@pytest.fixture
+def of_the_past(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database's own clock does not tell that the test runs in another year."""
+    clocks = store.retention.clocks
+
+    async def without_database() -> tuple[float, float]:
+        return (await clocks())[0], 0.0
+
+    monkeypatch.setattr(store.retention, "clocks", without_database)
+
+
+@pytest.mark.usefixtures("of_the_past")
 @pytest.mark.parametrize("ages", [RetentionAges(attempts_days=30), RetentionAges(stored_bytes=1)])
 async def test_retention_goes_by_steps_and_then_rests(store: SqlStore, ages: RetentionAges) -> None:
     """By age and by size; with nothing to do it looks again only after a pause."""
     for number in range(3):
         await diagnosed(store, f"0{number}", AttemptKey(f"job-{number}"))
     registry, now = CollectorRegistry(), [OLD + 7 * DAY]
-    retention = Retention(store, lambda: now[0], ages, Metrics(registry))
+    retention = Retention(store, lambda: now[0], ages, Metrics(registry), monotonic=lambda: now[0])
     assert await retention.step() == 0
     now[0] += 40 * DAY
     while await retention.step():
@@ -148,15 +161,49 @@ async def test_retention_goes_by_steps_and_then_rests(store: SqlStore, ages: Ret
     assert await retention.step() == 1
 
 
+@pytest.mark.usefixtures("of_the_past")
+async def test_a_clock_that_leaps_ahead_is_followed_slowly(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By thirty days a day, and beside a replica whose clock is right for no more than a look; not at all where the
+    database's clock differs."""
+    registry, right, running = CollectorRegistry(), OLD + DAY, [0.0]
+    metrics = Metrics(registry)
+    sound = Retention(store, lambda: right, RetentionAges(), metrics)
+    ahead = Retention(store, lambda: right + 400 * DAY, RetentionAges(), metrics, monotonic=lambda: running[0])
+    assert await sound.trusted_time() == right
+    trusted = list[float]()
+    for _ in range(3):
+        running[0] += DAY
+        trusted.append((await ahead.trusted_time() - right) / DAY)
+    await sound.trusted_time()
+    running[0] += PAUSE
+    trusted.append((await ahead.trusted_time() - right) / PAUSE)
+    assert trusted == pytest.approx([30.0, 60.0, 90.0, 30.0], abs=0.1)
+    assert registry.get_sample_value("diagnoser_retention_refused_total") == 4
+
+    async def apart() -> tuple[float, float]:
+        return right, right + 301.0
+
+    monkeypatch.setattr(store.retention, "clocks", apart)
+    assert await sound.trusted_time() == 0.0
+
+
+async def test_the_database_s_clock_is_asked(store: SqlStore) -> None:
+    """PostgreSQL has one of its own; SQLite has that of the service."""
+    await store.retention.note_clock(7.5)
+    last, database = await store.retention.clocks()
+    assert last == 7.0 and (database == 0.0 or abs(database - wall_time()) < 300.0)
+
+
+@pytest.mark.usefixtures("of_the_past")
 async def test_retention_works_for_a_small_part_of_the_time(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A step that dropped something and took two seconds is followed by forty seconds of rest."""
     now = [OLD + 50 * DAY]
     retention = Retention(store, lambda: now[0], RetentionAges(attempts_days=30), Metrics(CollectorRegistry()))
     drop = retention.drop
 
-    async def slowly() -> int:
+    async def slowly(by: float) -> int:
         now[0] += 2.0
-        return await drop()
+        return await drop(by)
 
     monkeypatch.setattr(retention, "drop", slowly)
     await diagnosed(store, "01", AttemptKey("first"))

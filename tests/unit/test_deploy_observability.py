@@ -87,5 +87,6 @@ def test_most_of_what_is_shown_is_looked_at() -> None:
         "diagnoser_learned_rule_transitions_total",
         "diagnoser_llm_requests_total",
         "diagnoser_retention_dropped_total",
+        "diagnoser_retention_refused_total",
         "diagnoser_start_time_seconds",
     }

@@ -11,6 +11,7 @@ from sqlalchemy import (
     cast,
     delete,
     exists,
+    extract,
     func,
     not_,
     or_,
@@ -39,10 +40,12 @@ from diagnoser.adapters.sql.tables import (
     node_requests,
     node_snapshots,
     plans,
+    revisions,
     runtime_files,
 )
 from diagnoser.model import PlanState
 
+_CLOCK = "retention_clock"
 _UNDER_WAY = (PlanState.WAITING.value, PlanState.SENT.value)
 
 
@@ -61,6 +64,17 @@ class RetentionRepository(Repository):
 
     before: seconds since the epoch.
     """
+
+    async def clocks(self) -> tuple[float, float]:
+        """The time by which something was dropped last, and that of the database; 0.0 where nothing was, or where the
+        database has the clock of its caller."""
+        last = await self._db.value(select(revisions.c.value).where(revisions.c.name == _CLOCK))
+        if self._db.dialect != "postgresql":
+            return float(last or 0.0), 0.0
+        return float(last or 0.0), float(await self._db.value(select(extract("epoch", func.clock_timestamp()))))
+
+    async def note_clock(self, now: float) -> None:
+        await self._db.upsert(revisions, {"name": _CLOCK, "value": int(now)})
 
     async def drop_attempts(self, before: float, limit: int) -> Dropped:
         """Drop attempts to which nothing came since ``before``, the oldest first, each with all that is stored of it;

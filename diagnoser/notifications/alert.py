@@ -30,9 +30,6 @@ NAME_LENGTH = 100
 NOTES = 6
 PLACE_NODES = 10
 
-_OF_FAILURE = ("incident", "job", "attempt", "link", "cluster", "node", "category", "type", "labels", "owner")
-"""What leads an alert to the receivers, and the thread, of an earlier one."""
-
 Redact = Callable[[str], str]
 
 
@@ -68,15 +65,6 @@ def failure_alert(
         labels=labels_of(job),
         diagnosis=id,
         owner=job.tenant,
-    )
-
-
-def went_on_alert(failure: Alert, why: str) -> Alert:
-    """What is told of a run that was said to hang, to those who were told so. failure: that alert."""
-    return Alert(
-        AlertKind.RECOVERED,
-        title=_one_line(f"{without_secrets(failure.job)} attempt {failure.attempt}: {lower_first(why)}"),
-        **{name: getattr(failure, name) for name in _OF_FAILURE},
     )
 
 

@@ -23,7 +23,7 @@ from diagnoser.model import (
     PlanState,
     TransitionResult,
 )
-from diagnoser.model.alerts import Alert, Severity, encode
+from diagnoser.model.alerts import Alert, AlertKind, Severity, encode
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.plans import PlanTransition
@@ -40,7 +40,6 @@ from diagnoser.notifications.alert import (
     plan_alert,
     score_drop_alert,
     seal,
-    went_on_alert,
 )
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.recovery import guardrails, retry_history, trust
@@ -145,12 +144,13 @@ class DecisionPlanner:
         return self._messages(alert, f"metric-{key}", now)
 
     def alert_went_on(
-        self, record: DiagnosisRecord, job: Job, incident: str, why: str, now: float
+        self, hang: DiagnosisRecord, job: Job, incident: str, why: str, now: float
     ) -> tuple[OutboxMessage, ...]:
-        """Tell those who were told that a run hangs that it makes steps again, once for each verdict."""
-        told = verdict_alert(record, job, self._link(record.id), self.redact)
-        alert = went_on_alert(replace(told, incident=incident), why)
-        return self._messages(alert, f"{record.id}-went-on", now)
+        """Tell those who were told that a run hangs that it went on, once for each verdict. incident: of that."""
+        told = replace(verdict_alert(hang, job, self._link(hang.id), self.redact), incident=incident, facts=())
+        told = replace(told, line="", place="", why="", notes=(), action="", reason="", mitigation="")
+        title = f"{why} ({without_secrets(job.id)}, attempt {told.attempt})"
+        return self._messages(replace(told, kind=AlertKind.RECOVERED, title=title), f"{hang.id}-went-on", now)
 
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""

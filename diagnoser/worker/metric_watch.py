@@ -132,8 +132,8 @@ class MetricWatch:
             job = await self.store.jobs.find(key.job)
             if run is None or job is None or not run.went_on(record.created):
                 continue
-            incident = await self.store.incidents.of_diagnosis(record.id)
             why = f"The run went on at {datetime.fromtimestamp(run.resumed, UTC):%Y-%m-%d %H:%M} UTC"
+            incident = await self.store.incidents.of_diagnosis(record.id)
             messages = self.planner.alert_went_on(record, job, incident.id if incident else "", why, now)
             if await self.store.work.withdraw_hang(record, why, now, messages):
                 structlog.get_logger().info("hang_withdrawn", job=key.job, attempt=key.number, diagnosis=record.id)

@@ -101,13 +101,9 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -
         "type": diagnosis.type.value,
         "plan": plan.key if plan else None,
         "search": "",
-        "body": diagnosis_text(diagnosis),
+        "body": _DIAGNOSIS.dump(diagnosis),
         **facets_of(diagnosis, job),
     }
-
-
-def diagnosis_text(diagnosis: Diagnosis) -> str:
-    return _DIAGNOSIS.dump(diagnosis)
 
 
 def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:

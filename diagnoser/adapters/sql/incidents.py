@@ -166,11 +166,11 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     """Put the attempt into the incident of its new verdict, and take it out of that of an earlier one."""
     facets = codec.facets_of(record.diagnosis, job)
     failure = new_incident(record.id, record.created, record.diagnosis, facets["cluster"], facets["family"])
-    before = await _incident_of(connection, record.attempt)
-    absorbed = list[Incident]()
     if failure is None:
         await leave_incident(connection, record.attempt)
         return
+    before = await _incident_of(connection, record.attempt)
+    absorbed = list[Incident]()
     if failure.node:
         failure, absorbed = await _placed(connection, failure, record.attempt, before)
     await insert_new(connection, incidents, [codec.incident_row(failure)])

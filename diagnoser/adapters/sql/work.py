@@ -27,14 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import Repository, insert_new
 from diagnoser.adapters.sql.incidents import join_incident, leave_incident
-from diagnoser.adapters.sql.jobs import (
-    find_allocation,
-    find_events,
-    find_job,
-    has_scheduler,
-    is_hint,
-    withdraw_plans,
-)
+from diagnoser.adapters.sql.jobs import find_allocation, find_events, find_job, has_scheduler, is_hint, withdraw_plans
 from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.plans import decide
 from diagnoser.adapters.sql.statements import of_attempt
@@ -119,21 +112,19 @@ class WorkRepository(Repository):
         query = select(diagnoses, literal(None).label("plan_body")).join(attempts, of_verdict)
         return await self._db.rows(query.where(prints, diagnoses.c.outcome == Outcome.HUNG.value), codec.record_of)
 
-    async def withdraw_hang(
-        self, record: DiagnosisRecord, why: str, now: float, effects: Sequence[OutboxMessage]
-    ) -> bool:
+    async def withdraw_hang(self, record: DiagnosisRecord, why: str, now: float, told: Sequence[OutboxMessage]) -> bool:
         """The run went on: its verdict says so and counts no more, nor do the plans that wait for it. Whether it was
         the current one."""
-        noted = replace(record.diagnosis, notes=(why, *record.diagnosis.notes))
+        noted = replace(record, diagnosis=replace(record.diagnosis, notes=(why, *record.diagnosis.notes)))
+        body = codec.diagnosis_row(noted, None, None)["body"]
         async with self._db.writing() as connection:
             if not await _replace(connection, and_(diagnoses.c.id == record.id, diagnoses.c.current)):
                 return False
-            mine = update(diagnoses).where(diagnoses.c.id == record.id)
-            await connection.execute(mine.values(body=codec.diagnosis_text(noted)))
+            await connection.execute(update(diagnoses).where(diagnoses.c.id == record.id).values(body=body))
             await connection.execute(update(attempts).where(of_attempt(attempts, record.attempt)).values(diagnosed=0))
             await leave_incident(connection, record.attempt)
             await withdraw_plans(connection, of_attempt(plans, record.attempt), why, now)
-            await add_messages(connection, effects)
+            await add_messages(connection, told)
         return True
 
     async def claim_running(self, now: float, keys: Sequence[AttemptKey], lease: float) -> list[Claim]:

@@ -32,6 +32,7 @@ OBJECTS = 1_000
 CLOCKS_DIFFER = 300.0
 """Seconds between this clock and the database's from which on nothing is dropped."""
 CATCH_UP = 30.0
+"""Seconds by which a clock without another beside it is followed in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Retention:
         self._swept = float("-inf")
         self._swept_to = ""  # key of the object that was looked at last
         self._monotonic = monotonic
-        self._asked = monotonic()  # when the time was asked for last
+        self._asked, self._warned = monotonic(), float("-inf")  # when the time was asked for, and doubted, last
         self._now = 0.0
 
     async def step(self) -> int:
@@ -97,11 +98,12 @@ class Retention:
         passed, self._asked = running - self._asked, running
         last, database = await self._store.retention.clocks()
         trusted = now
-        if database:
-            trusted *= abs(now - database) <= CLOCKS_DIFFER
-        elif last:
+        if database and abs(now - database) > CLOCKS_DIFFER:
+            trusted = 0.0
+        if last and not database:
             trusted = min(now, last + CATCH_UP * passed)
-        if now - trusted > DAY:
+        if now - trusted > DAY and running - self._warned >= PAUSE:
+            self._warned = running
             why = "the database's clock" if database else "the last drop"
             structlog.get_logger().warning("clock_doubted", ahead_seconds=round(now - (database or last)), of=why)
             self._metrics.retention_refused.inc()

@@ -493,48 +493,73 @@ class _Streams:
                 quiet[shape] += 1
         shared = [shape for shape in quiet if len(speakers[shape]) > 1 and _WORDS.search(shape)]
         quiet = Counter({shape: count for shape, count in quiet.items() if shape in shared or not _DEEP.match(shape)})
-        share, messages = _ALIKE, _MESSAGES
-        if everywhere:
-            messages = 1 if self._may_be_hosts else _NAMED_MESSAGES
-        if self._are_called_streams:
-            share, messages = _NAMED_ALIKE, _NAMED_MESSAGES
+        share, messages = self._least_alike(everywhere=everywhere)
         if len(shared) < messages:
             return False
         return sum(map(quiet.__getitem__, shared)) >= share * quiet.total()
+
+    def _least_alike(self, *, everywhere: bool) -> tuple[float, int]:
+        """The share of lines, and the number of messages, that streams must have in common."""
+        if self._are_called_streams:
+            return _NAMED_ALIKE, _NAMED_MESSAGES
+        if not everywhere:
+            return _ALIKE, _MESSAGES
+        return _ALIKE, 1 if self._may_be_hosts else _NAMED_MESSAGES
 
 
 def _shape(body: str) -> str:
     return _DIGITS.sub("0", body[: 2 * _SHAPE])[:_SHAPE]
 
 
+@dataclass(slots=True)
+class _Said:
+    """What a log says of its streams.
+
+    ranks, noted: name of a stream -> ranks that its lines say they are, and that they note in a field.
+    beginnings: first parts of names -> the names that begin so.
+    hosts, sizes: machines and numbers of ranks that any line tells.
+    """
+
+    ranks: dict[str, set[int]] = field(default_factory=dict)
+    noted: dict[str, set[int]] = field(default_factory=dict)
+    beginnings: dict[str, set[str]] = field(default_factory=dict)
+    hosts: set[str] = field(default_factory=set)
+    sizes: set[int] = field(default_factory=set)
+
+    def read(self, body: str) -> None:
+        self.hosts.update(stream_names.hosts_of(body))
+        self.sizes.update(mentions.world_sizes(body))
+
+    def read_of(self, parts: Sequence[str], body: str, peeled: _Peel) -> None:
+        """Read a line of the stream whose name has these parts."""
+        name = " ".join(parts)
+        self.ranks.setdefault(name, set()).update(_ranks_said(body, peeled))
+        self.noted.setdefault(name, set()).update(mentions.noted_ranks(body))
+        for count in range(1, len(parts)):
+            self.beginnings.setdefault(" ".join(parts[:count]), set()).add(name)
+
+
 def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], peeled: _Peel) -> LearnedPrefix:
     """The prefix with what its values mean: by the numbers in them, and by what their streams say of themselves."""
-    names: dict[str, set[int]] = {}
-    noted: dict[str, set[int]] = {}
-    outer: dict[str, set[str]] = {}
-    hosts, sizes = set[str](), set[int]()
+    said = _Said()
     for line in lines:
         parts, body = _names_of(layers, line)
-        hosts.update(stream_names.hosts_of(body))
-        sizes.update(mentions.world_sizes(body))
+        said.read(body)
         if parts and len(parts) == len(layers):
-            name = " ".join(parts)
-            names.setdefault(name, set()).update(_ranks_said(body, peeled))
-            for count in range(1, len(parts)):
-                outer.setdefault(" ".join(parts[:count]), set()).add(name)
-            noted.setdefault(name, set()).update(mentions.noted_ranks(body))
+            said.read_of(parts, body, peeled)
+    names, hosts = said.ranks, said.hosts
     bare_names = {name.strip(_AROUND): name for name in names}
     tabled = rank_tables.named_ranks(lines, bare_names.keys())
     stated = {bare_names[name]: rank for name, rank in tabled.items()}
-    stated |= _noted(noted) | single(names)
+    stated |= _noted(said.noted) | single(names)
     rule = None
     if max(map(len, names.values()), default=0) < 2:
-        rule = _rank_rule(names.keys(), stated, hosts, sizes)
+        rule = _rank_rule(names.keys(), stated, hosts, said.sizes)
     ranks = _numbered(names, rule, hosts) | stated
     hosts |= stream_names.shared_hosts(ranks) or stream_names.lone_hosts(names, is_ranked=bool(ranks))
     if isinstance(rule, NumberRule):
-        rule = _rank_rule(names.keys(), stated, hosts, sizes)  # the numbers of hosts are known by now
-    alone = {name: ranks[inner] for name, inner in single(outer).items() if inner in ranks}
+        rule = _rank_rule(names.keys(), stated, hosts, said.sizes)  # the numbers of hosts are known by now
+    alone = {name: ranks[inner] for name, inner in single(said.beginnings).items() if inner in ranks}
     return LearnedPrefix(tuple(layers), rule, alone | stated, frozenset(hosts))
 
 

@@ -58,14 +58,18 @@ def _headings(lines: Sequence[tuple[int, str]]) -> Iterable[dict[int, str]]:
     """Number -> name of the lines that have the form of a heading, those whose names are alike together."""
     groups = dict[tuple[re.Pattern[str], str], dict[int, str]]()
     for place, (number, line) in enumerate(lines):
-        form = next((form for form in _HEADINGS if form.match(line)), None)
-        if form is None and 0 < place < len(lines) - 1:
-            is_between = _IS_RULE.match(lines[place - 1][1]) and _IS_RULE.match(lines[place + 1][1])
-            form = _BETWEEN if is_between else None
-        match = form.match(line) if form else None
-        if form and match and _may_be_name(match["name"]):
-            groups.setdefault((form, _kind(match["name"])), {})[number] = match["name"]
+        match = next(filter(None, (form.match(line) for form in _HEADINGS)), None) or _between_rules(lines, place)
+        if match and _may_be_name(match["name"]):
+            groups.setdefault((match.re, _kind(match["name"])), {})[number] = match["name"]
     return groups.values()
+
+
+def _between_rules(lines: Sequence[tuple[int, str]], place: int) -> re.Match[str] | None:
+    if not 0 < place < len(lines) - 1:
+        return None
+    if not all(_IS_RULE.match(lines[beside][1]) for beside in (place - 1, place + 1)):
+        return None
+    return _BETWEEN.match(lines[place][1])
 
 
 def _may_be_name(name: str) -> bool:

@@ -6,7 +6,7 @@ reads what is stored. The messages of replicas have the same keys, and one claim
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from operator import attrgetter
@@ -34,6 +34,7 @@ STILL_SECONDS, STILL_AGAIN = 60.0, 1.5
 PIECES, PIECE_BYTES = 16, 256 << 10
 """Newest pieces of a log that are read at a look, and the largest of them."""
 
+_Pieces = dict[AttemptKey, Sequence[StoredPiece]]
 _NOWHERE = Progress(0, -1, 0.0)
 """Stands for the step of what is about none."""
 
@@ -106,12 +107,7 @@ class MetricWatch:
         runs are under way. Raises Unavailable."""
         revisions = await self.store.work.printing(self.clock() - FRESH_SECONDS, WATCHED)
         new = [key for key in revisions if key not in self._runs][:NEW]
-        changed = [key for key, run in self._runs.items() if revisions.get(key, run.revision) != run.revision]
-        pieces = await self.store.logs.newest_pieces(changed, PIECES, PIECE_BYTES) if changed else {}
-        for key in new:
-            self._runs[key] = WatchedRun(revisions[key])
-            await self._check_contract(key, self._runs[key])
-            pieces[key] = await self.store.logs.pieces(key)
+        pieces = await self._unread(revisions, new)
         for key, stored in pieces.items():
             self._runs[key].revision = revisions[key]
             await self._read_on(key, self._runs[key], stored, is_new=key in new)
@@ -123,6 +119,18 @@ class MetricWatch:
         while len(self._runs) > 2 * WATCHED:
             self._runs.popitem(last=False)
         return len(new) == NEW or bool(self.stragglers.runs)
+
+    async def _unread(self, revisions: Mapping[AttemptKey, int], new: Collection[AttemptKey]) -> _Pieces:
+        """The pieces of the runs that printed since they were read; of new ones, all."""
+        changed = [key for key, run in self._runs.items() if revisions.get(key, run.revision) != run.revision]
+        pieces: _Pieces = {}
+        if changed:
+            pieces |= await self.store.logs.newest_pieces(changed, PIECES, PIECE_BYTES)
+        for key in new:
+            self._runs[key] = WatchedRun(revisions[key])
+            await self._check_contract(key, self._runs[key])
+            pieces[key] = await self.store.logs.pieces(key)
+        return pieces
 
     async def _withdraw_hangs(self) -> None:
         """Take back what was said of runs that hung, and make steps again."""

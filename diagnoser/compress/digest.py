@@ -14,7 +14,14 @@ from diagnoser.compress.line_flags import IMPORTANT, STAGES, LineFlag, stage_bit
 from diagnoser.compress.line_masking import blurred, masked
 from diagnoser.compress.lines import body_of
 from diagnoser.compress.printer_ranks import PrinterRanks, RankResolver
-from diagnoser.compress.record_lines import Continuations, LineReader, OpenedLine, Spoken, learned_reader
+from diagnoser.compress.record_lines import (
+    Continuations,
+    LineReader,
+    OpenedLine,
+    Spoken,
+    has_one_logger,
+    learned_reader,
+)
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen, series_of
 from diagnoser.dialects import mentions, rank_tables
@@ -64,7 +71,7 @@ class Digest:
         self._ranks = RankResolver(delta)
         self._order = dict(zip(sorted(delta.shares), range(len(delta.shares)), strict=True))
         self._openers: dict[Stream, _Opener] = {}
-        self._ways: dict[tuple[Stream | str, bool], _Opener] = {}
+        self._ways: dict[tuple[Stream | str, bool, bool], _Opener] = {}
 
     @cached_property
     def lines(self) -> tuple[Line, ...]:
@@ -153,16 +160,19 @@ class Digest:
         """The way in which lines of a stream are taken apart. Thousands of ranks print the same lines, so that streams
         that are read in one way share what was read."""
         if stream not in self._openers:
-            way = "" if stream.rank >= 0 else stream, stream.from_job
+            way = "" if stream.rank >= 0 else stream, stream.from_job, self._is_logged(stream)
             if way not in self._ways:
                 self._ways[way] = _Opener(self._reader(stream), stream)
             self._openers[stream] = self._ways[way]
         return self._openers[stream]
 
+    def _is_logged(self, stream: Stream) -> bool:
+        return has_one_logger(_text(row.text) for row in self.delta.shares[stream].rows.values())
+
     def _reader(self, stream: Stream) -> LineReader:
         """A stream of one rank has no prefix to learn."""
         if stream.rank >= 0:
-            return LineReader()
+            return LineReader(is_logged=self._is_logged(stream))
         share, sections = self.delta.shares[stream], self._sections[stream]
         rows = [share.rows[number] for number in sorted(share.rows.keys() - set(sections.numbers))]
         return learned_reader([_text(sections.labelled(row.number, row.text)) for row in rows])

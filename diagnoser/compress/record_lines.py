@@ -7,6 +7,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from diagnoser.compress.lines import body_of, clean
+from diagnoser.dialects import prefixes
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model import Line, Severity, Stream
 from diagnoser.records import learned_prefixes, rich
@@ -95,18 +96,20 @@ class LineReader:
     """Takes the lines of a stream apart.
 
     learned: the prefix that no dialect knows.
+    is_logged: one logger carries all lines.
     """
 
     learned: LearnedPrefix | None = None
+    is_logged: bool = False
 
     def split(self, text: str) -> OpenedLine:
         """The line without its prefix, whatever record it may be."""
-        prefix, body = parted(text)
+        prefix, body = parted(text, is_logged=self.is_logged)
         return OpenedLine(prefix, prefix.voice, (body,))
 
     def open(self, text: str) -> OpenedLine:
         """The line with all of its records."""
-        outer, body = parted(text)
+        outer, body = parted(text, is_logged=self.is_logged)
         behind = self._behind(outer, body)
         records = read(behind.body)
         if not records:
@@ -141,16 +144,23 @@ class LineReader:
         return OpenedLine(behind.prefix, carrier, texts, record, begins=behind.begins)
 
 
+def has_one_logger(texts: Iterable[str]) -> bool:
+    """Whether one logger carries all lines of a stream."""
+    return prefixes.are_of_one_logger([text for text in texts if text.strip()])
+
+
 def learned_reader(texts: Sequence[str]) -> LineReader:
     """The reader of a stream."""
-    parts = list(map(_carried, texts))
+    logged = has_one_logger(texts)
+    parts = [_carried(text, is_logged=logged) for text in texts]
     voices = {voice for voice, _ in parts} - {""}
-    return LineReader(learned_prefixes.learn([message for _, message in parts], _peeled, are_parted=len(voices) > 1))
+    learned = learned_prefixes.learn([message for _, message in parts], _peeled, are_parted=len(voices) > 1)
+    return LineReader(learned, logged)
 
 
-def _carried(text: str) -> tuple[str, str]:
+def _carried(text: str, *, is_logged: bool) -> tuple[str, str]:
     """Who prints a line, by its prefix or shipper, and the line as it was before a shipper carried it."""
-    prefix, body = parted(text)
+    prefix, body = parted(text, is_logged=is_logged)
     records = read(body) if body[:1] == "{" else ()
     if not records or not records[0].is_carrier:
         return prefix.voice, body
@@ -166,9 +176,10 @@ def _peeled(message: str) -> tuple[int, str]:
     return next((record.rank for record in read(body)), -1), body
 
 
-def parted(text: str) -> tuple[Prefix, str]:
-    """Prefix and message of a line, by the dialects."""
-    prefix, body = body_of(text.encode())
+def parted(text: str, *, is_logged: bool = False) -> tuple[Prefix, str]:
+    """Prefix and message of a line, by the dialects. is_logged: behind the head of a logger that carries all lines."""
+    head = prefixes.LOGGER.match(text) if is_logged else None
+    prefix, body = body_of(text[head.end() :].encode() if head else text.encode())
     return prefix, body.decode()
 
 

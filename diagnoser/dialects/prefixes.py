@@ -1,7 +1,7 @@
 """Takes what stands in front of a line apart: who speaks, and the message."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -40,6 +40,9 @@ HEADS_OF_LINES = re.compile(f"(?m)^{_STAMPS}({_NAMES}).*\\n?".encode())
 differ from line to line and tell nobody apart."""
 _READERS = [re.compile(dialect.prefix.encode()) for dialect in PEELED]
 _OPENINGS = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
+LOGGER = re.compile(next(dialect.prefix for dialect in CARRIERS if dialect.is_stamp))
+_NUMBER = re.compile(r"\d+")
+_FEW_LINES = 4
 _RANK = re.compile(r"r\d+")
 """A voice that is only a rank: a process prints some lines with it and some without."""
 
@@ -82,6 +85,14 @@ def split_prefix(line: bytes) -> tuple[bytes, bytes]:
     match = _PREFIXES.match(line)
     end = match.end() if match else 0
     return line[:end], line[end:]
+
+
+def are_of_one_logger(lines: Sequence[str]) -> bool:
+    """Whether all lines have the head of one logger, at one level: it carries what another program prints, frames of
+    tracebacks as well."""
+    if len(lines) < _FEW_LINES or not all(map(LOGGER.match, lines)):
+        return False
+    return len({_NUMBER.sub("0", head[0]) for head in map(LOGGER.match, lines) if head}) == 1
 
 
 @lru_cache(maxsize=16384)  # more than the ranks of a large job; heads with times in them never come again

@@ -148,6 +148,7 @@ FORMS = (
     _form("blank", rf"(?P<value>{_NAME}){_END}", ("rank_0005 step 3", "rank_0005", "step 3"), is_weak=True),
 )
 """The surest first."""
+_OF_SHELLS = "colon"
 _AROUND = "[](){}<>"
 _LAYERS = 3
 """Most names that stand behind each other: ``pod-7 container``, ``gpu-7 [3]``."""
@@ -312,7 +313,7 @@ def _layer_of(lines: Sequence[str], peeled: _Peel) -> _Layer | None:
         if not headed or len(headed) < _CARRIED_SHARE * among:
             continue
         for streams in _candidates(headed, peeled):
-            if form.is_sure or streams.are_streams(among):
+            if form.is_sure or streams.are_streams(among, of_shell=form.name == _OF_SHELLS):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
     return _column_of(lines, peeled) if len(lines) >= _FEW_LINES else None
 
@@ -410,8 +411,12 @@ class _Streams:
         """Values with the number of their lines."""
         return Counter(line.value for line in self._headed)
 
-    def are_streams(self, lines: int) -> bool:
-        """Whether these are streams. lines: how many there are with and without a head."""
+    def are_streams(self, lines: int, *, of_shell: bool) -> bool:
+        """Whether these are streams.
+
+        lines: how many there are with and without a head.
+        of_shell: the heads are of the form in which parallel shells name hosts.
+        """
         if len(self.values) > _MOST_VALUES:
             return False
         share = len(self._headed) / lines
@@ -426,7 +431,12 @@ class _Streams:
             return False
         if len(self._headed) < _LINES_OF_VALUE * len(self.values):
             return False
-        return self._take_turns and self._print_alike(everywhere=share >= _TAG_SHARE)
+        if not self._take_turns:
+            return False
+        messages = _MESSAGES
+        if share >= _TAG_SHARE:
+            messages = 1 if of_shell and self._may_be_hosts else _NAMED_MESSAGES
+        return self._print_alike(messages)
 
     @property
     def are_everywhere(self) -> bool:
@@ -437,7 +447,7 @@ class _Streams:
             return False
         if not stream_names.have_no_gap(self.values):
             return False
-        return self._take_turns and self._print_alike(everywhere=False)
+        return self._take_turns and self._print_alike(_MESSAGES)
 
     @cached_property
     def _is_carried(self) -> bool:
@@ -479,10 +489,12 @@ class _Streams:
         turns = [(before, after) for before, after in pairwise(values) if before != after]
         return len(turns) >= _TURNS * len(self.values)
 
-    def _print_alike(self, *, everywhere: bool) -> bool:
+    def _print_alike(self, messages: int) -> bool:
         """Whether the quieter streams print what others print as well, and it is text: levels, loggers, and keys of a
-        table each have messages of their own. Of indented text only what they share says anything. everywhere: all
-        lines have a head."""
+        table each have messages of their own. Of indented text only what they share says anything.
+
+        messages: how many kinds they must share, unless they are called streams.
+        """
         speakers: dict[str, set[str]] = {}
         quiet = Counter[str]()
         loudest = self.values.most_common(1)[0][0]
@@ -493,18 +505,12 @@ class _Streams:
                 quiet[shape] += 1
         shared = [shape for shape in quiet if len(speakers[shape]) > 1 and _WORDS.search(shape)]
         quiet = Counter({shape: count for shape, count in quiet.items() if shape in shared or not _DEEP.match(shape)})
-        share, messages = self._least_alike(everywhere=everywhere)
+        share = _ALIKE
+        if self._are_called_streams:
+            share, messages = _NAMED_ALIKE, _NAMED_MESSAGES
         if len(shared) < messages:
             return False
         return sum(map(quiet.__getitem__, shared)) >= share * quiet.total()
-
-    def _least_alike(self, *, everywhere: bool) -> tuple[float, int]:
-        """The share of lines, and the number of messages, that streams must have in common."""
-        if self._are_called_streams:
-            return _NAMED_ALIKE, _NAMED_MESSAGES
-        if not everywhere:
-            return _ALIKE, _MESSAGES
-        return _ALIKE, 1 if self._may_be_hosts else _NAMED_MESSAGES
 
 
 def _shape(body: str) -> str:

@@ -40,7 +40,7 @@ SLEEP_MIN = 0.02
 """Seconds of the shortest sleep: another replica may hold what is due."""
 _PATIENCE_GROWTH = 1.1
 _STANDSTILL = 10.0
-"""Seconds from the end of a round to the next one from which on the process, or the database, stood still."""
+"""Seconds by which a round begins later than it was to, from which on the process, or the database, stood still."""
 _LOOK_AGAIN = 0.25
 """Share of its silence after which a run that may go on is judged again: the dumps that were asked for have come."""
 
@@ -211,7 +211,7 @@ class Worker:
         """Call no run silent at first where nothing could be heard: at a start, and after the clock jumped, the machine
         was suspended, or the database was away."""
         now = self._clock()
-        if now - self._last_round > _STANDSTILL:
+        if now - self._last_round > self._config.poll + _STANDSTILL:
             self._next_hang_check = max(self._next_hang_check, now + self._config.catch_up)
 
     async def finish(self) -> None:

@@ -49,14 +49,14 @@ class Maintenance:
 
     async def _drop_old_parts(self) -> None:
         """Drop expired node logs and clean runs. They are stored by the hour, so once an hour is enough."""
-        newest = node_logs.hour_of(self._clock())
-        if newest == self._swept:
+        hour = newest = node_logs.hour_of(self._clock())
+        if hour == self._swept:
             return
-        self._swept = newest
         if self._retention:
             newest = node_logs.hour_of(await self._retention.trusted_time())
         await self._store.node_logs.drop_parts(NODE_LOG, newest - self._config.node_log_hours)
         await self._store.node_logs.drop_parts(CLEAN_RUNS, newest - self._config.baseline_hours)
+        self._swept = hour
 
     async def _expire_plans(self) -> None:
         now = self._clock()

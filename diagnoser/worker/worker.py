@@ -18,7 +18,6 @@ from structlog.contextvars import bound_contextvars
 from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.localize.hang_detection import LONGEST_DOUBT, ExpectedSilence, stands_still_after
@@ -244,8 +243,7 @@ class Worker:
         try:
             with bound_contextvars(job=key.job, attempt=key.number):  # of all that is logged meanwhile
                 async with renewed(partial(self._store.extend, claim), self._config.lease, self._clock):
-                    with collection_paused():  # until the log is gone again: nothing of it is garbage before
-                        result = await process(claim)
+                    result = await process(claim)
             self._log_result(key, result)
         except Conflict:
             self._log_result(key, ClaimResult.OVERTAKEN)

@@ -41,6 +41,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
 from diagnoser.model.choice import first
+from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.recovery.plan_states import DIAGNOSER, OPEN, with_state
@@ -277,8 +278,8 @@ def _is_reused(stored: Job, job: Job) -> bool:
 async def _set_aside(connection: AsyncConnection, stored: Job) -> None:
     """Leave what a job was to its tenant, so that another may have its id."""
     aside = own_job_id(stored.id, stored.tenant)
-    taken = (await connection.execute(select(jobs.c.id).where(jobs.c.id.startswith(aside)))).all()
-    aside = f"{aside}.{len(taken)}" if taken else aside
+    if (await connection.execute(select(jobs.c.id).where(jobs.c.id == aside))).first():
+        aside = f"{aside}.{first_id(stored.created)}"
     await connection.execute(insert(connection, jobs), {"id": aside, "body": codec.job_text(replace(stored, id=aside))})
     await _move(connection, stored.id, aside)
     made = select(plans.c.body).where(plans.c.job == stored.id).with_for_update()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tools.real_runs.cases import NoRootLine
-from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan, plans
+from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, GENERATIONS, Plan, plans
 from tools.real_runs.jobs.log import make_case
 from tools.real_runs.jobs.run import End, Line, Run
 
@@ -24,11 +24,14 @@ RUN = Run(
 
 def test_the_halves_share_no_family_carrier_or_logger() -> None:
     """What a half is measured with has not been seen in the other one, and every family has its cases."""
-    halves: list[set[str]] = [set(), set()]
-    for plan in plans(4, 11):
-        halves[plan.held_out] |= {plan.family, plan.carrier, plan.logger}
-    assert not halves[0] & halves[1]
-    assert set(FAMILIES) <= halves[0] | halves[1]
+    drawn = set[str]()
+    for generation in GENERATIONS:
+        halves: list[set[str]] = [set(), set()]
+        for plan in plans(generation, 11, generation):
+            halves[plan.held_out] |= {plan.family, plan.carrier, plan.logger}
+        assert not halves[0] & halves[1]
+        drawn |= halves[0] | halves[1]
+    assert set(FAMILIES) <= drawn
 
 
 def test_a_draw_stays_what_it_was() -> None:

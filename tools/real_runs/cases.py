@@ -62,6 +62,40 @@ def read_labels(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def label(
+    name: str, truth: Truth, shown: Sequence[str], root: Sequence[int], node: str | None, rank: int | None, **more: Any
+) -> dict[str, Any]:
+    """The label of a case.
+
+    truth: with what the log cannot show taken out.
+    shown: lines of the log.
+    root: numbers (from 1) of the lines that show the cause.
+    node, rank: where the log shows them.
+    more: framework, launcher, scenario, and what only some generators know.
+    """
+    category = category_of(FailureType(truth.type))
+    return {
+        "id": name,
+        "category": str(category),
+        "type": truth.type,
+        "also": list(truth.also),
+        "root_lines": list(root),
+        "event_lines": [],
+        "root_text": shown[root[0] - 1] if root else "",
+        "symptom_lines": [],
+        "node": node,
+        "rank": rank,
+        "gpu": None,
+        "recovery": "none" if category is Category.NONE else recovery_of(truth, node is not None),
+        "outcome": truth.outcome,
+        "confidence": "injected",
+        "why": truth.why,
+        "silent": not root,
+        "type_visible": truth.visible,
+        **more,
+    }
+
+
 def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Sequence[Line], carrier: str) -> Case:
     """Raises NoRootLine when the truth's marker is not to be seen."""
     log = carry(lines, carrier, NODES)
@@ -74,33 +108,13 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     launched = framework.launcher not in ("python", "processes")
     told_rank = CARRIERS[carrier].names_rank or (launched and framework.names_rank)
     told_node = node is not None and (CARRIERS[carrier].names_node or node in root_text)
-    recovery = recovery_of(truth, node_shown=False)
-    category = category_of(FailureType(truth.type))
-    if recovery == "check_and_resubmit" and framework.ranks == 1 and CARRIERS[carrier].names_node:
+    at_fault = recovery_of(truth, node_shown=False) == "check_and_resubmit"
+    if at_fault and framework.ranks == 1 and CARRIERS[carrier].names_node:
         node, told_node = NODES[0], True  # the only node there is, and it is at fault
-    recovery = recovery_of(truth, told_node)
-    label = {
-        "id": f"{framework.slug}-{scenario.name}",
-        "category": str(category),
-        "type": truth.type,
-        "root_lines": root_lines,
-        "root_text": root_text,
-        "symptom_lines": [],
-        "node": node if told_node else None,
-        "rank": rank if told_rank else None,
-        "gpu": None,
-        "recovery": "none" if category is Category.NONE else recovery,
-        "framework": framework.name,
-        "outcome": truth.outcome,
-        "confidence": "injected",
-        "why": truth.why,
-        "launcher": framework.launcher,
-        "carrier": carrier,
-        "scenario": scenario.name,
-        "silent": not root_lines,
-        "type_visible": truth.visible,
-    }
-    return Case(log, label)
+    places = (node if told_node else None, rank if told_rank else None)
+    more = {"framework": framework.name, "launcher": framework.launcher, "scenario": scenario.name}
+    name = f"{framework.slug}-{scenario.name}"
+    return Case(log, label(name, truth, log, root_lines, *places, carrier=carrier, **more))
 
 
 def root_lines_of(framework: Framework, truth: Truth, lines: Sequence[Line]) -> list[int]:

@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from diagnoser.model.taxonomy import Category, FailureType, category_of
 from tools.real_runs import runner
 from tools.real_runs.carriers import Line
-from tools.real_runs.cases import Case, NoRootLine, recovery_of
+from tools.real_runs.cases import Case, NoRootLine, label
 from tools.real_runs.draw import Combination
 from tools.real_runs.families import NAMES_RANK
 from tools.real_runs.frameworks import NODES
@@ -194,37 +193,25 @@ def label_of(combination: Combination, shown: Sequence[Shown], code: int) -> dic
     first = shown[root[0] - 1] if root else None
     printed = [shown[number - 1] for number in root]
     node = truth.node or _node(combination, truth, first)
-    category = category_of(FailureType(truth.type))
-    recovery = recovery_of(truth, node is not None)
     diverged = truth.type == "loss_divergence"
-    return {
-        "id": combination.slug,
-        "category": str(category),
-        "type": truth.type,
-        "also": list(truth.also),
-        "root_lines": root,
-        "event_lines": _other_prints(f"{marker}|{_NO_NUMBER}" if diverged else marker, shown, root),
-        "root_text": first.line if first else "",
-        "symptom_lines": [],
-        "node": node,
-        "rank": truth.rank if truth.rank is not None else _rank(combination, truth, printed),
-        "gpu": None,
-        "recovery": "none" if category is Category.NONE else recovery,
-        "framework": combination.trainer.name,
-        "outcome": truth.outcome,
-        "confidence": "injected",
-        "why": truth.why,
-        "launcher": combination.launcher.name,
-        "logger": combination.logger or "own",
-        "imitation": combination.trainer.imitation,
-        "launcher_imitation": combination.launcher.imitation,
-        "scenario": combination.scenario.name,
-        "crash": combination.crash,
-        "ranks": combination.trainer.ranks,
-        "exit_code": code,
-        "silent": not root,
-        "type_visible": truth.visible,
-    }
+    return label(
+        combination.slug,
+        truth,
+        [entry.line for entry in shown],
+        root,
+        node,
+        truth.rank if truth.rank is not None else _rank(combination, truth, printed),
+        event_lines=_other_prints(f"{marker}|{_NO_NUMBER}" if diverged else marker, shown, root),
+        framework=combination.trainer.name,
+        launcher=combination.launcher.name,
+        logger=combination.logger or "own",
+        imitation=combination.trainer.imitation,
+        launcher_imitation=combination.launcher.imitation,
+        scenario=combination.scenario.name,
+        crash=combination.crash,
+        ranks=combination.trainer.ranks,
+        exit_code=code,
+    )
 
 
 def _tells_success(combination: Combination, shown: Sequence[Shown]) -> bool:

@@ -1,4 +1,4 @@
-"""The fourth generation: jobs of several nodes, of which one rank or node goes wrong first.
+"""The fourth and fifth generation: jobs of several nodes, of which one rank or node goes wrong first.
 
 Written by somebody who had not read the rules, for what the older generations have little of: which rank and which
 node it was. ``families.yaml`` has the families, ``carriers.yaml`` how their lines reach one file, ``faults.yaml`` what

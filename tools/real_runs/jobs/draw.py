@@ -13,6 +13,8 @@ DRAW = 32
 """The seed of the halves: changed only when the half that is held out has been looked into."""
 _KINDS = ("one", "one", "clean", "one", "one", "end", "one", "all", "one", "clean", "one")
 """What the cases of a family are, in turn: a rank or node goes wrong first, all do, the scheduler ends it, or none."""
+STARTS = ("rank", "node", "job")
+"""What is started: a process a rank, an agent a node, or one program that starts all."""
 _ONE = ("one", "first", "node", "none")
 
 
@@ -20,8 +22,20 @@ def _read(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text()))
 
 
-CARRIERS, FAULTS, _FAMILIES = _read("carriers"), _read("faults"), _read("families")
-FAMILIES = {name: row for name, row in _FAMILIES.items() if not name.startswith("_")}
+GENERATIONS = {4: "", 5: "_fifth"}
+"""Generation -> ending of the names of its tables."""
+_TABLES = {
+    number: {kind: _read(f"{kind}{ending}") for kind in ("carriers", "faults", "families")}
+    for number, ending in GENERATIONS.items()
+}
+
+
+def _merged(kind: str) -> dict[str, Any]:
+    rows = {name: row for tables in _TABLES.values() for name, row in tables[kind].items()}
+    return {name: row for name, row in rows.items() if not name.startswith("_")}
+
+
+CARRIERS, FAULTS, FAMILIES = _merged("carriers"), _merged("faults"), _merged("families")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +52,7 @@ class Plan:
     per_node: int
     seed: int
     held_out: bool
+    generation: int = 4
 
     @property
     def world(self) -> int:
@@ -46,6 +61,11 @@ class Plan:
     @property
     def row(self) -> Row:
         return dict(FAULTS[self.fault])
+
+    @property
+    def shared(self) -> Row:
+        """Noise, words and loggers of its generation."""
+        return _TABLES[self.generation]["families"]
 
     def node_of(self, rank: int) -> str:
         return self.nodes[rank // self.per_node]
@@ -58,29 +78,41 @@ def halves(names: Sequence[str], kind: str) -> tuple[list[str], list[str]]:
     return drawn[::2], drawn[1::2]
 
 
-def plans(seed: int, count: int) -> Iterator[Plan]:
+def plans(seed: int, count: int, generation: int = 4) -> Iterator[Plan]:
     """``count`` cases of each family."""
-    owned = {carrier for row in FAMILIES.values() for carrier in row.get("carriers", ())}
-    carriers = halves([name for name in CARRIERS if name not in owned], "carriers")
-    loggers = halves(_FAMILIES["_loggers"], "loggers")
-    imitated = [name for name, row in FAMILIES.items() if row.get("imitation")]
-    for kind in (imitated, [name for name in FAMILIES if name not in imitated]):
+    tables = _TABLES[generation]
+    rows = {name: row for name, row in tables["families"].items() if not name.startswith("_")}
+    owned = {carrier for row in rows.values() for carrier in row.get("carriers", ())}
+    starts = {name: CARRIERS[name].get("starts", "rank") for name in tables["carriers"] if name not in owned}
+    by_start = {start: halves([name for name in starts if starts[name] == start], "carriers") for start in STARTS}
+    loggers = halves(tables["families"]["_loggers"], "loggers")
+    imitated = [name for name, row in rows.items() if row.get("imitation")]
+    for kind in (imitated, [name for name in rows if name not in imitated]):
         for half, families in enumerate(halves(kind, "families")):
             for family in families:
-                yield from _family(family, carriers[half], loggers[half], seed, count, bool(half))
+                carriers = by_start[rows[family].get("starts", "rank")][half]
+                yield from _family(family, carriers, loggers[half], seed, count, bool(half), generation)
 
 
 def _family(
-    name: str, carriers: Sequence[str], loggers: Sequence[str], seed: int, count: int, held_out: bool
+    name: str,
+    carriers: Sequence[str],
+    loggers: Sequence[str],
+    seed: int,
+    count: int,
+    held_out: bool,
+    generation: int,
 ) -> Iterator[Plan]:
     family, chance, used = FAMILIES[name], random.Random(f"{seed}-{name}"), set[str]()
     carriers, loggers = family.get("carriers", carriers), family.get("loggers", loggers)
     for number in range(count):
         carrier, logger = chance.choice(carriers), chance.choice(loggers)
         kind = _KINDS[number % len(_KINDS)]
-        fitting = [fault for fault in FAULTS if _kind(fault) == kind and _fits(fault, name, CARRIERS[carrier])]
+        faults = _TABLES[generation]["faults"]
+        fitting = [fault for fault in [*faults, *faults.get("_also", ())] if fault in FAULTS]
+        fitting = [fault for fault in fitting if _kind(fault) == kind and _fits(fault, name, CARRIERS[carrier])]
         fitting = fitting or ["ok_long"]
-        own = [fault for fault in fitting if _is_own(FAULTS[fault], name) and fault not in used]
+        own = [fault for fault in fitting if fault not in used and _is_own(FAULTS[fault], name, generation)]
         fault = chance.choice(own or [fault for fault in fitting if fault not in used] or fitting)
         used.add(fault)
         hosts, per_node = chance.choice(family["shape"])
@@ -88,12 +120,14 @@ def _family(
         nodes = tuple(family["nodes"].format(number) for number in numbers)
         struck = _struck(FAULTS[fault], hosts * per_node, per_node, chance, family["backend"])
         slug = f"{name}-{carrier}-{fault}-{seed}{number:02d}".replace(" ", "-").replace("_", "-")
-        yield Plan(slug, name, carrier, logger, fault, struck, nodes, per_node, 100 * seed + number, held_out)
+        yield Plan(
+            slug, name, carrier, logger, fault, struck, nodes, per_node, 100 * seed + number, held_out, generation
+        )
 
 
-def _is_own(row: Row, family: str) -> bool:
-    """Whether it belongs to this software or carrier: those come first."""
-    return family in row.get("needs", ()) or "event" in row
+def _is_own(row: Row, family: str, generation: int) -> bool:
+    """Whether it belongs to this software or, in the fourth generation, carrier: those come first."""
+    return family in row.get("needs", ()) or ("event" in row and generation == 4)
 
 
 def _kind(fault: str) -> str:
@@ -108,6 +142,8 @@ def _kind(fault: str) -> str:
 def _fits(fault: str, family: str, carrier: Row) -> bool:
     row, backend = FAULTS[fault], FAMILIES[family]["backend"]
     if "needs" in row and not {family, backend} & set(row["needs"]):
+        return False
+    if backend in row.get("unless", ()):
         return False
     if "event" in row and row["event"] not in carrier:
         return False

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import re
 import socket
 import sys
@@ -11,9 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from diagnoser.model.taxonomy import Category, FailureType, category_of
 from tools.real_runs import environments
-from tools.real_runs.cases import Case, NoRootLine, recovery_of
+from tools.real_runs.cases import Case, NoRootLine, label
 from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan, Row
 from tools.real_runs.jobs.run import TRAINERS, End, Line, Run, python_of
 from tools.real_runs.launchers import _SIGNALS
@@ -23,10 +23,16 @@ _RAISES = re.compile(r"^\W*(\[\w+\]:? *)*raise \w")
 """A line of source in a traceback: it repeats the words of the error, and is none."""
 _PEER = (
     r"ConnectionResetError|EOFError|BrokenPipeError|Connection closed by peer|onnection reset by peer|ActorDiedError|"
-    r"HorovodInternalError|remote process exited|UNAVAILABLE|Broken pipe"
+    r"HorovodInternalError|remote process exited|UNAVAILABLE|Broken pipe|RemoteDisconnected|ConnectionClosedError|"
+    r"Connection refused|Resource temporarily unavailable|connection closed by peer"
 )
-_NAMES_RANK = r"(?i)\b(rank|worker|task|replica|trainer|actor|process|train|r)[\s=:\"#\[(_-]{{0,3}}0?{}\b"
-_DEAD_WORKER = r"ActorDiedError|A worker died or was killed"
+_NAMES_RANK = (
+    r"(?i)\b(rank|worker|task|replica|trainer|actor|process|train|r|member|peer|client|part|sampler|stage|fit|engine)"
+    r"[\s=:\"#\[(_-]{{0,3}}0?{}\b"
+)
+_DEAD_WORKER = r"ActorDiedError|A worker died or was killed|BrokenProcessPool"
+_TRACE = re.compile(r"^(\s|Traceback|During handling|The above exception|$)")
+"""Lines of a traceback between the words of a log and the exception."""
 _UNREAD = re.compile(r"\x1b\[[\d;]*m|Some common causes include.*")
 """Colours, and Ray's list of what may have ended a worker: it cannot say which it was."""
 _TAIL = 12
@@ -111,7 +117,7 @@ class _Log:
     def shown(self) -> list[Shown]:
         events = [*self._lines(), *self._event(), *(self._ends() if self._starts == "rank" else ())]
         entries = [entry for _, _, entry in sorted(events, key=lambda event: event[:2])]
-        start = self._fields(0, self._run.lines[0].at)
+        start = self._fields(0, min(line.at for line in self._run.lines))
         before = [Shown(line.format_map(start), "") for line in self._carrier.get("before", ())]
         return [*before, *(self._grouped(entries) if "group" in self._carrier else entries)]
 
@@ -120,13 +126,18 @@ class _Log:
             template = self._carrier.get("node_line" if line.of_node else "line")
             if template is None:
                 continue
-            text, rank = line.text, line.source if self._starts == "rank" else None
+            text, rank = line.text, line.source if self._starts == "rank" else line.rank
             head = re.search(self._carrier.get("head", "^$"), text)
             if head is not None:
                 rank, text = self._rank_of_head(head, line.source), text[head.end() :]
             written = template.format_map({**self._fields(line.source, line.at), **_texts(line)})
             text, kind = _UNREAD.sub("", text), "node" if line.of_node else "process"
-            yield line.at, number, Shown(written, text, rank, line.source, kind)
+            yield line.at + self._late(line.source), number, Shown(written, text, rank, line.source, kind)
+
+    def _late(self, source: int) -> float:
+        """By how much the lines of a process come after others that were printed at the same time."""
+        most = float(self._carrier.get("late_s", 0))
+        return random.Random(self._plan.seed * 100 + source).uniform(0, most) if most else 0.0
 
     def _rank_of_head(self, head: re.Match[str], source: int) -> int | None:
         groups = head.groupdict()
@@ -153,6 +164,7 @@ class _Log:
         for end in self._run.ends:
             kind = "killed" if end.code < 0 else "bad" if end.code else "good"
             last = max((line.at for line in self._run.lines if line.source == end.source), default=end.at)
+            last += self._late(end.source)
             if end.source not in lost:
                 yield from self._say(kind, max(end.at, last), self._of_end(end), end.source)
         if first is not None and "event" not in plan.row:
@@ -205,36 +217,28 @@ def _label(plan: Plan, run: Run, shown: Sequence[Shown]) -> dict[str, Any]:
     root, marker = _root_lines(plan, row, shown), row.get("marker", "")
     if marker and not root:
         raise NoRootLine(f"{plan.id}: no line shows it\n{_tail([entry.line for entry in shown])}")
-    node, category = _node(plan, run, row, shown), category_of(FailureType(row["type"]))
-    recovery = recovery_of(Truth(row["type"], "", recovery=row.get("recovery", "")), node is not None)
+    rank = _rank(plan, row, shown, root)
+    visible = bool(marker) or row["type"] == "completed"
+    outcome, also, recovery = row.get("outcome", "failed"), row.get("also", ()), row.get("recovery", "")
+    truth = Truth(row["type"], plan.fault, outcome=outcome, also=tuple(also), recovery=recovery, visible=visible)
     others = [number for number, entry in enumerate(shown, 1) if marker and re.search(marker, entry.text)]
-    return {
-        "id": plan.id,
-        "category": str(category),
-        "type": row["type"],
-        "also": list(row.get("also", ())),
-        "root_lines": root,
-        "event_lines": [number for number in others if number not in root],
-        "root_text": shown[root[0] - 1].line if root else "",
-        "symptom_lines": [],
-        "node": node,
-        "rank": _rank(plan, row, shown, root),
-        "gpu": None,
-        "recovery": "none" if category is Category.NONE else recovery,
-        "framework": plan.family,
-        "outcome": row.get("outcome", "failed"),
-        "confidence": "injected",
-        "why": plan.fault,
-        "launcher": plan.carrier,
-        "logger": plan.logger,
-        "imitation": bool(FAMILIES[plan.family].get("imitation") or row.get("imitated")),
-        "launcher_imitation": "starts" not in CARRIERS[plan.carrier],
-        "scenario": plan.fault,
-        "ranks": plan.world,
-        "exit_code": next((128 - end.code if end.code < 0 else end.code for end in run.ends if end.code), 0),
-        "silent": not root,
-        "type_visible": bool(marker) or row["type"] == "completed",
-    }
+    return label(
+        plan.id,
+        truth,
+        [entry.line for entry in shown],
+        root,
+        _node(plan, run, row, shown, rank is not None),
+        rank,
+        event_lines=[number for number in others if number not in root],
+        framework=plan.family,
+        launcher=plan.carrier,
+        logger=plan.logger,
+        imitation=bool(FAMILIES[plan.family].get("imitation") or row.get("imitated")),
+        launcher_imitation="starts" not in CARRIERS[plan.carrier],
+        scenario=plan.fault,
+        ranks=plan.world,
+        exit_code=next((128 - end.code if end.code < 0 else end.code for end in run.ends if end.code), 0),
+    )
 
 
 def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
@@ -245,14 +249,20 @@ def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
     if "event" in row:
         where = "node" if row["event"] == "lost" else "all"
         return {**row, "marker": "|".join(map(_words_of, CARRIERS[plan.carrier][row["event"]])), "where": where}
+    missing = FAMILIES[plan.family].get("words", {}).get("missing", plan.shared["_words"].get("missing"))
+    waited = _words_of(missing.replace("{missing}", str(plan.struck[0]))) if missing else "$^"
+    row = {**row, "marker": row.get("marker", "").replace("{missing}", waited)}
     if not row.get("wordless") or _root_lines(plan, row, shown):
         return row
-    if not any(re.search(_PEER, entry.text) for entry in shown):
-        return {**row, "marker": "", "where": "all"}
     unseen: Row = {**row, "where": "all", "recovery": "resubmit"}
+    if any(re.search(waited, entry.text) for entry in shown):
+        also = [row["type"], "network_error", "nccl_timeout_error", "os_error", "runtime_error"]
+        return {**unseen, "where": "peers", "type": "connection_error", "also": also, "marker": waited}
     if any(re.search(_DEAD_WORKER, entry.text) for entry in shown):
         also = [row["type"], "connection_error"]
         return {**unseen, "type": "called_process_error", "also": also, "marker": _DEAD_WORKER}
+    if not any(re.search(_PEER, entry.text) for entry in shown):
+        return {**row, "marker": "", "where": "all"}
     return {**unseen, "type": "connection_error", "also": [row["type"], "network_error"], "marker": _PEER}
 
 
@@ -262,40 +272,76 @@ def _words_of(template: str) -> str:
 
 
 def _root_lines(plan: Plan, row: Row, shown: Sequence[Shown]) -> list[int]:
-    marker, where, numbers = row.get("marker", ""), row.get("where", "one"), list[int]()
-    for number, entry in enumerate(shown, 1):
-        own = entry.rank is None or where == "all" or (entry.rank in plan.struck) != (where == "none")
-        if marker and own and re.search(marker, entry.text) and not _RAISES.search(entry.text):
-            numbers.append(number)
-    return numbers
+    """Numbers (from 1) of the lines that show the cause: of the struck rank, else what others print of its error."""
+    marker, where = row.get("marker", ""), row.get("where", "one")
+    printed = [
+        (number, entry)
+        for number, entry in enumerate(shown, 1)
+        if marker and re.search(marker, entry.text) and not _RAISES.search(entry.text)
+    ]
+    anyone = where in ("all", "peers")
+    own = [
+        number
+        for number, entry in printed
+        if anyone or entry.rank is None or (entry.rank in plan.struck) != (where == "none")
+    ]
+    if plan.generation == 4 or row.get("wordless"):
+        return own
+    return own or [number for number, _ in printed]
+
+
+def _names(plan: Plan, rank: int, text: str) -> bool:
+    """Whether a line names the rank: by a word of its own before the number, or as the family's software does."""
+    told = (template.format(rank=rank) for template in FAMILIES[plan.family].get("told", ()))
+    return bool(re.search(_NAMES_RANK.format(rank), text)) or any(words in text for words in told)
+
+
+def _of_event(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> list[Shown]:
+    """The lines that show the cause, each with the words of the log that its traceback stands under, and what a
+    driver or launcher says of that rank."""
+    about = [shown[number - 1] for number in root]
+    failed = {**plan.shared["_words"], **FAMILIES[plan.family].get("words", {})}["failed"]
+    for number in root:
+        place = number - 2
+        while place > 0 and shown[place].rank == shown[number - 1].rank and _TRACE.search(shown[place].text):
+            place -= 1
+        about += [shown[place]] if place >= 0 and failed in shown[place].text else []
+    rank = plan.struck[0]
+    said = [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
+    if plan.generation != 4:
+        words = [*FAMILIES[plan.family].get("told", ()), FAMILIES[plan.family].get("words", {}).get("lost", "")]
+        told = [_words_of(template.replace("{rank}", str(rank))) for template in words if template]
+        said += [entry for entry in shown if any(re.search(word, entry.text) for word in told)]
+    return about + said
 
 
 def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> int | None:
     """The rank that went wrong first, where a line about it names it."""
-    if row.get("where", "one") not in ("one", "first"):
+    if row.get("where", "one") not in ("one", "first", "peers"):
         return None
     rank, carrier = plan.struck[0], CARRIERS[plan.carrier]
     heads = carrier["line"] + carrier.get("section", "") + carrier.get("head", "")
     told = "{rank}" in heads or "(?P<rank>" in heads
-    named = re.compile(_NAMES_RANK.format(rank))
-    about = [shown[number - 1] for number in root]
+    about = _of_event(plan, row, shown, root)
     if "(?P<pid>" in heads:
         about += [entry for entry in shown if entry.rank == rank]
     if told and any(entry.kind == "process" and entry.rank == rank for entry in about):
         return rank
-    about += [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
-    return rank if any(named.search(entry.text) for entry in about) else None
+    return rank if any(_names(plan, rank, entry.text) for entry in about) else None
 
 
-def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown]) -> str | None:
-    """The node of that rank, where a line of it names the node."""
+def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown], ranked: bool) -> str | None:
+    """The node of that rank, where a line of it, or one that names the rank that is shown, names the node."""
     if row.get("where", "one") in ("all", "none"):
         return None
-    rank = plan.struck[0]
+    rank, starts = plan.struck[0], CARRIERS[plan.carrier].get("starts", "rank")
     node, _ = run.placed.get(rank, (plan.node_of(rank), ""))
-    source = rank // plan.per_node if CARRIERS[plan.carrier].get("starts") == "node" else rank
+    source = rank // plan.per_node if starts == "node" else rank
     alone = FAMILIES[plan.family].get("one_node")
     about = [entry.line for entry in shown if alone or entry.source in (None, source) or entry.rank == rank]
+    if starts == "job" and plan.generation != 4 and not alone:
+        root = _of_event(plan, row, shown, _root_lines(plan, row, shown))
+        about = [entry.line for entry in shown if entry in root or (ranked and _names(plan, rank, entry.text))]
     names = [node] if node[0].isdigit() else [node, node.partition(".")[0]]
     return next((name for name in names if any(_has_word(name, line) for line in about)), None)
 

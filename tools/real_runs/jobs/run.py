@@ -4,6 +4,7 @@ import json
 import os
 import queue
 import random
+import re
 import resource
 import shlex
 import signal
@@ -19,7 +20,7 @@ from typing import IO, Any
 from tests.environments import TORCH
 from tests.ports import free_port
 from tools.real_runs import environments, runner
-from tools.real_runs.jobs.draw import _FAMILIES, CARRIERS, FAMILIES, Plan
+from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan
 
 TRAINERS = Path(__file__).parents[1] / "trainers"
 _GRACE_SECONDS, _KILL_SECONDS, _LIMIT_SECONDS = 9.0, 3.0, 75.0
@@ -30,13 +31,17 @@ _EVENT_AFTER = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """source: a rank, or the index of a node's agent. of_node: from the node's own journal."""
+    """source: a rank, or the index of a node's agent. of_node: from the node's own journal.
+
+    rank: of the process, where a driver started it (``Job.tag``).
+    """
 
     text: str
     at: float
     source: int
     stream: str
     of_node: bool = False
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +68,21 @@ def python_of(family: str) -> Path:
 def run(plan: Plan, folder: Path) -> Run:
     chance, family, fault = random.Random(plan.seed), FAMILIES[plan.family], plan.row
     steps = family.get("steps", chance.randrange(40, 100)) * fault.get("more_steps", 1)
-    noise = chance.sample(_FAMILIES["_noise"], 5)
+    noise = chance.sample(plan.shared["_noise"], 5)
     settings: dict[str, Any] = {
         "program": "train", "backend": family["backend"], "nodes": plan.nodes, "per_node": plan.per_node,
         "world": plan.world, "logger": plan.logger, "seed": plan.seed, "steps": steps, "folder": str(folder),
         "strike": chance.randrange(steps // 4, steps - 4), "pause_s": chance.uniform(0.02, 0.04),
         "every": chance.choice((1, 5, 20)), "fault": fault, "struck": plan.struck,
         "kernel": "node_line" in CARRIERS[plan.carrier],
-        "crash": family.get("crash") or chance.choice(("uncaught", "uncaught", "logged", "line")),
-        "words": {**_FAMILIES["_words"], **family.get("words", {})},
+        "crash": family.get("crash") or chance.choice(plan.shared["_crashes"]),
+        "words": {**plan.shared["_words"], **family.get("words", {})},
         "noise": [(chance.randrange(2, steps), chance.randrange(plan.world), text) for text in noise],
         "all_say_end": family.get("all_say_end", chance.random() < 0.5),
         "peers": _peers(plan), "peers_wait": chance.random() < 0.4 and "peers" not in fault,
         "ports": [free_port() for _ in range(plan.world)], "ray_address": "",
+        "module": family.get("module", "job_backends"), "drives": family.get("drives", False),
+        "driver_logger": plan.shared.get("_driver_loggers", ["{text}"])[plan.seed % 2],
     }  # fmt: skip
     code = fault.get("code", "return None").replace("; ", "\n    ")
     (folder / "hooks.py").write_text(f"def on_event(job):\n    {code}\n")
@@ -211,6 +218,7 @@ def _read_all(source: int, process: "subprocess.Popen[bytes]", arrived: "queue.S
 def _read(stream: IO[bytes], source: int, name: str, arrived: "queue.SimpleQueue[Line | None]") -> None:
     with stream:
         for raw in stream:
-            text = raw.rstrip(b"\n").decode(errors="replace")
-            arrived.put(Line(text.removeprefix("\0"), time.time(), source, name, text.startswith("\0")))
+            tag, text = re.match(r"(?:\x01(\d+)\x01)?(.*)", raw.rstrip(b"\n").decode(errors="replace"), re.S).groups()
+            rank = int(tag) if tag else None
+            arrived.put(Line(text.removeprefix("\0"), time.time(), source, name, text.startswith("\0"), rank))
     arrived.put(None)

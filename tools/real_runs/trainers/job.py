@@ -3,6 +3,7 @@
 What goes wrong is code of a site: ``hooks.py`` beside it, called at its moment on the ranks that it strikes.
 """
 
+import builtins
 import datetime
 import importlib
 import json
@@ -10,6 +11,7 @@ import logging
 import os
 import random
 import socket
+import subprocess
 import sys
 import time
 import traceback
@@ -89,6 +91,8 @@ class Job:
         self.struck = self.rank in self.settings["struck"]
         self.message = self.fault.get("message", "").format_map(self.place)
         self.chance = random.Random(self.settings["seed"] * 100 + self.rank)
+        if self.settings["drives"] and rank is None and "RANK" not in os.environ:
+            self.settings["logger"] = self.settings["driver_logger"]
         self.log = make_log(self)
 
     def say(self, what, **values):
@@ -120,37 +124,64 @@ class Job:
             sys.exit(1)
 
     def noise(self, step):
+        """A line past the logger begins with "!", an exception that is handled and logged with "?"."""
         for at, rank, line in self.settings["noise"]:
-            if (at, rank) == (step, self.rank):
-                self.log.warning(line.format_map(self.place)) if line[0] != "!" else print(line[1:], file=sys.stderr)
+            if (at, rank) != (step, self.rank):
+                continue
+            text = line.lstrip("!?").format_map(self.place)
+            if line[0] == "!":
+                print(text, file=sys.stderr)
+            elif line[0] == "?":
+                self._log_handled(*text.split(" | "))
+            else:
+                self.log.warning(text)
+
+    def _log_handled(self, name, message, words):
+        try:
+            raise getattr(builtins, name)(message)
+        except Exception:
+            self.log.exception(words)
 
     def train(self, step):
         """The loop: ``step(number)`` returns a loss."""
-        hit, every = self.settings["strike"], self.settings["every"]
         for number in range(1, self.steps + 1):
-            if number == hit:
-                self.strike("step")
-            loss = step(number)
-            if number >= hit and self.fault.get("at") == "loss":
-                loss = float("nan")
-                self.strike("loss")
-            if self.rank == 0 or number % every == 0:
-                self.say("step", step=number, loss=loss, rate=self.chance.uniform(2.1, 2.6), lr=3e-4 / number)
-            self.noise(number)
-            if number % 30 == 0:
-                if self.rank == 0:
-                    self.say("saved", step=number)
-                self.strike("save")
-            time.sleep(self.settings["pause_s"])
+            self.turn(number, step)
+
+    def turn(self, number, step):
+        hit, every = self.settings["strike"], self.settings["every"]
+        if number == hit:
+            self.strike("step")
+        loss = step(number)
+        if number >= hit and self.fault.get("at") == "loss":
+            loss = float("nan")
+            self.strike("loss")
+        if self.rank == 0 or number % every == 0:
+            self.say("step", step=number, loss=loss, rate=self.chance.uniform(2.1, 2.6), lr=3e-4 / number)
+        self.noise(number)
+        if number % 30 == 0:
+            if self.rank == 0:
+                self.say("saved", step=number)
+            self.strike("save")
+        time.sleep(self.settings["pause_s"])
+        return loss
+
+    def tag(self, stream=1):
+        """Put its rank before each line that this process prints from now on: the runner takes it off."""
+        words = ["sed", "-u", f"s/^/\x01{self.rank}\x01/"]
+        tagger = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=os.dup(stream), start_new_session=True)
+        for number in (1, 2):
+            os.dup2(tagger.stdin.fileno(), number)
+        tagger.stdin.close()
 
 
 def run(job):
-    if job.settings["backend"] == "ray":  # the workers that it starts do the rest
-        importlib.import_module("job_backends").ray(job)
+    backend = getattr(importlib.import_module(job.settings["module"]), job.settings["backend"])
+    if job.settings["drives"] and "RANK" not in os.environ:  # the workers that it starts do the rest
+        backend(job)
         return
     job.say("start", pid=os.getpid(), host=socket.gethostname())
     job.strike("start")
-    step = getattr(importlib.import_module("job_backends"), job.settings["backend"])(job)
+    step = backend(job)
     if step is not None:
         job.train(step)
         getattr(step, "close", str)()
@@ -166,6 +197,9 @@ def main(job):
     try:
         run(job)
     except Exception as error:
+        if job.settings["crash"] == "both":
+            job.log.exception(job.settings["words"]["failed"])
+            raise
         if job.settings["crash"] == "line":
             job.log.error(f"{job.settings['words']['failed']}: {type(error).__name__}: {error}")
         else:

@@ -270,7 +270,7 @@ def ray(job):
             os.chdir(settings["folder"])
             sys.path[:0] = [settings["folder"]]
             self.job = Job(rank, cluster.util.get_node_ip_address())
-            self.job.settings["backend"] = "alone"
+            self.job.settings |= {"backend": "alone", "drives": False}
             with open(f"placed_{rank}", "w") as file:
                 file.write(f"{self.job.node} {os.getpid()}")
 

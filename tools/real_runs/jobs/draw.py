@@ -156,7 +156,7 @@ def _fits(fault: str, family: str, carrier: Row) -> bool:
 
 def _struck(row: Row, world: int, per_node: int, chance: random.Random, backend: str) -> tuple[int, ...]:
     where = row.get("where", "one")
-    rank = chance.randrange(1 if backend == "flower" else 0, world)
+    rank = chance.randrange(1 if backend == "flower" or where == "peers" else 0, world)
     if where == "node":
         first = chance.randrange(per_node, world) // per_node * per_node
         return tuple(range(first, first + per_node))

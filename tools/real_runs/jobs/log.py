@@ -249,8 +249,8 @@ def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
     if "event" in row:
         where = "node" if row["event"] == "lost" else "all"
         return {**row, "marker": "|".join(map(_words_of, CARRIERS[plan.carrier][row["event"]])), "where": where}
-    missing = FAMILIES[plan.family].get("words", {}).get("missing", plan.shared["_words"].get("missing"))
-    waited = _words_of(missing.replace("{missing}", str(plan.struck[0]))) if missing else "$^"
+    missing = {**plan.shared["_words"], **FAMILIES[plan.family].get("words", {})}.get("missing", "{missing}$^")
+    waited = _words_of(missing.replace("{missing}", str(plan.struck[0])))
     row = {**row, "marker": row.get("marker", "").replace("{missing}", waited)}
     if not row.get("wordless") or _root_lines(plan, row, shown):
         return row
@@ -285,14 +285,13 @@ def _root_lines(plan: Plan, row: Row, shown: Sequence[Shown]) -> list[int]:
         for number, entry in printed
         if anyone or entry.rank is None or (entry.rank in plan.struck) != (where == "none")
     ]
-    if plan.generation == 4 or row.get("wordless"):
-        return own
-    return own or [number for number, _ in printed]
+    return own if own or row.get("wordless") else [number for number, _ in printed]
 
 
 def _names(plan: Plan, rank: int, text: str) -> bool:
     """Whether a line names the rank: by a word of its own before the number, or as the family's software does."""
-    told = (template.format(rank=rank) for template in FAMILIES[plan.family].get("told", ()))
+    templates = [*FAMILIES[plan.family].get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
+    told = (template.format(rank=rank, node=plan.node_of(rank)) for template in templates)
     return bool(re.search(_NAMES_RANK.format(rank), text)) or any(words in text for words in told)
 
 
@@ -300,19 +299,20 @@ def _of_event(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int])
     """The lines that show the cause, each with the words of the log that its traceback stands under, and what a
     driver or launcher says of that rank."""
     about = [shown[number - 1] for number in root]
-    failed = {**plan.shared["_words"], **FAMILIES[plan.family].get("words", {})}["failed"]
+    family = FAMILIES[plan.family]
+    words = {**plan.shared["_words"], **family.get("words", {})}
     for number in root:
         place = number - 2
         while place > 0 and shown[place].rank == shown[number - 1].rank and _TRACE.search(shown[place].text):
             place -= 1
-        about += [shown[place]] if place >= 0 and failed in shown[place].text else []
+        about += [shown[place]] if place >= 0 and words["failed"] in shown[place].text else []
     rank = plan.struck[0]
     said = [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
-    if plan.generation != 4:
-        words = [*FAMILIES[plan.family].get("told", ()), FAMILIES[plan.family].get("words", {}).get("lost", "")]
-        told = [_words_of(template.replace("{rank}", str(rank))) for template in words if template]
-        said += [entry for entry in shown if any(re.search(word, entry.text) for word in told)]
-    return about + said
+    templates = [*family.get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
+    templates += [words[name] for name in ("lost", "missing") if words.get(name)]
+    named = [re.sub(r"\{(rank|missing)\}", str(rank), template) for template in templates]
+    told = [_words_of(template.replace("{node}", plan.node_of(rank))) for template in named]
+    return about + said + [entry for entry in shown if any(re.search(word, entry.text) for word in told)]
 
 
 def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> int | None:
@@ -327,6 +327,9 @@ def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> 
         about += [entry for entry in shown if entry.rank == rank]
     if told and any(entry.kind == "process" and entry.rank == rank for entry in about):
         return rank
+    failed = {**plan.shared["_words"], **FAMILIES[plan.family].get("words", {})}["failed"]
+    if "{rank}" in plan.logger and any(entry.rank == rank and failed in entry.text for entry in about):
+        return rank
     return rank if any(_names(plan, rank, entry.text) for entry in about) else None
 
 
@@ -339,7 +342,7 @@ def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown], ranked: bool) 
     source = rank // plan.per_node if starts == "node" else rank
     alone = FAMILIES[plan.family].get("one_node")
     about = [entry.line for entry in shown if alone or entry.source in (None, source) or entry.rank == rank]
-    if starts == "job" and plan.generation != 4 and not alone:
+    if starts == "job" and not run.placed and not alone:
         root = _of_event(plan, row, shown, _root_lines(plan, row, shown))
         about = [entry.line for entry in shown if entry in root or (ranked and _names(plan, rank, entry.text))]
     names = [node] if node[0].isdigit() else [node, node.partition(".")[0]]

@@ -95,7 +95,7 @@ def run(plan: Plan, folder: Path) -> Run:
     try:
         for words, host, variables in _commands(plan, settings):
             processes.append(_start(words, host, variables, folder, plan))
-        return _collect(plan, processes, folder, steps * settings["pause_s"] * _EVENT_AFTER + 2)
+        return _collect(plan, processes, folder, steps * settings["pause_s"] * _EVENT_AFTER)
     finally:
         for process in (*processes, *helpers):
             with suppress(ProcessLookupError):
@@ -175,7 +175,7 @@ def _collect(plan: Plan, processes: Sequence["subprocess.Popen[bytes]"], folder:
     event = plan.row.get("event") if plan.row.get("event") != "lost" else None
     while reading and time.time() < began + _LIMIT_SECONDS:
         _note_ends(result, processes)
-        if event and result.event_at is None and len(result.lines) > 25 and time.time() > began + event_s:
+        if event and result.event_at is None and len(result.lines) > 25 and time.time() > result.lines[0].at + event_s:
             result.event_at = time.time()
         _halt(result, processes)
         with suppress(queue.Empty):

@@ -64,41 +64,29 @@ def manager(job):
 
 
 def zmq_server(job):
+    """Rank 0 answers each of the others at a port of its own."""
     import zmq
 
-    rounds, address = Rounds(job), f"tcp://127.0.0.1:{job.settings['ports'][0]}"
+    def channel(kind, rank):
+        made = zmq.Context.instance().socket(kind)
+        made.setsockopt(zmq.LINGER, 0)
+        made.setsockopt(zmq.RCVTIMEO, 1000 * _PATIENCE_S + 2000)
+        (made.bind if kind == zmq.REP else made.connect)(f"tcp://127.0.0.1:{job.settings['ports'][rank]}")
+        return made
+
     if job.rank:
-        channel = zmq.Context.instance().socket(zmq.REQ)
-        channel.setsockopt(zmq.LINGER, 0)
-        channel.setsockopt(zmq.RCVTIMEO, 1000 * _PATIENCE_S + 2000)
-        channel.connect(address)
+        asker = channel(zmq.REQ, job.rank)
+        return _pushed(job, lambda *values: asker.send_pyobj(values) or asker.recv_pyobj())
+    rounds = Rounds(job)
 
-        def push(*values):
-            channel.send_pyobj(values)
-            return channel.recv_pyobj()
+    def answer(rank):
+        own = channel(zmq.REP, rank)
+        while True:
+            own.send_pyobj(rounds.push(*own.recv_pyobj()))
 
-        return _pushed(job, push)
-    router = zmq.Context.instance().socket(zmq.ROUTER)
-    router.setsockopt(zmq.LINGER, 0)
-    router.bind(address)
-
-    def collect(rank, number, value):
-        import pickle
-
-        values, askers = {0: value}, []
-        while len(values) < job.world:
-            if not router.poll(1000 * _PATIENCE_S):
-                missing = min(set(range(job.world)) - set(values))
-                raise TimeoutError(rounds.words.format(step=number, missing=missing))
-            asker, _, raw = router.recv_multipart()
-            sender, _, loss = pickle.loads(raw)
-            values[sender] = loss
-            askers.append(asker)
-        for asker in askers:
-            router.send_multipart([asker, b"", pickle.dumps(sum(values.values()) / job.world)])
-        return sum(values.values()) / job.world
-
-    return _pushed(job, collect)
+    for rank in range(1, job.world):
+        threading.Thread(target=answer, args=(rank,), daemon=True).start()
+    return _pushed(job, rounds.push)
 
 
 def grpc_server(job):
@@ -169,30 +157,6 @@ def etcd(job):
         raise TimeoutError(job.settings["words"]["missing"].format(step=number, missing=missing) + f" ({state})")
 
     return _pushed(job, push)
-
-
-def fsdp(job):
-    import datetime
-
-    import torch
-    from torch.distributed import init_process_group
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    torch.set_num_threads(1)
-    init_process_group("gloo", timeout=datetime.timedelta(seconds=_PATIENCE_S))
-    model = torch.nn.Sequential(torch.nn.Linear(12, 16), torch.nn.SiLU(), torch.nn.Linear(16, 4))
-    fully_shard(model, mesh=init_device_mesh("cpu", (job.world,)))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-
-    def step(number):
-        loss = model(torch.randn(8, 12)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
-
-    return step
 
 
 class Trainee:
@@ -436,6 +400,8 @@ def celery_queue(job):
                 if result.failed():
                     job.log.error(f"task {result.id} of queue q{rank} has failed")
                     result.get()
+                if workers[rank].poll() is not None:
+                    raise ChildProcessError(f"worker {rank} is gone with {workers[rank].poll()}, its task is not done")
             time.sleep(0.5)
         job.log.info(f"{len(results)} tasks are done")
     finally:

@@ -72,7 +72,7 @@ def make_log(job):
         form = "[r{rank}] {text}"
     handler.setFormatter(Form(form.removeprefix("print "), job))
     log = logging.getLogger(job.settings["program"])
-    log.addHandler(handler)
+    log.handlers[:] = [handler]  # a forked process has its parent's
     log.setLevel(logging.INFO)
     log.propagate = False
     return log

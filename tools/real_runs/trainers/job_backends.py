@@ -112,7 +112,7 @@ def mpi(job):
 
 
 def ddp(job):
-    """Data-parallel; "zero" shards the optimizer's states, too."""
+    """Data-parallel; "zero" shards the optimizer's states, too, and "fsdp" the parameters."""
     import torch
     from torch.distributed import init_process_group
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -120,7 +120,13 @@ def ddp(job):
     torch.set_num_threads(1)
     init_process_group("gloo", timeout=datetime.timedelta(seconds=_PATIENCE_S))
     layers = [torch.nn.Linear(12, 16), torch.nn.GELU(), torch.nn.Linear(16, 4)]
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers))
+    model = torch.nn.Sequential(*layers)
+    if job.settings["backend"] == "fsdp":
+        from torch.distributed.fsdp import fully_shard
+
+        fully_shard(model, mesh=torch.distributed.init_device_mesh("cpu", (job.world,)))
+    else:
+        model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     if job.settings["backend"] == "zero":
         optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=0.01)
@@ -135,7 +141,7 @@ def ddp(job):
     return step
 
 
-zero = ddp
+zero = fsdp = ddp
 _SUM = {}
 
 

@@ -51,6 +51,18 @@ def test_only_what_the_log_shows_is_labelled(carrier: str, rank: int | None, nod
     assert "KeyError" in case.log[case.label["root_lines"][0] - 1]
 
 
+@pytest.mark.parametrize(("missing", "rank"), [(2, 2), (1, None)])
+def test_a_peer_that_waits_in_vain_names_the_rank(missing: int, rank: int | None) -> None:
+    """Where the failed process's own lines are not told apart, what others say of it shows which it was."""
+    lines = [
+        Line("KeyError: 'aux_router'", 11.0, 0, "stderr", rank=2),
+        Line(f"EOFError: record 9 was expected, but stage {missing} has closed its output", 11.1, 0, "stderr", rank=3),
+    ]
+    plan = replace(PLAN, family="stages", carrier="bare", fault="router_key", struck=(2,), generation=5)
+    case = make_case(plan, Run(lines, [End(0, 1, 11.2)]), Path("/nowhere"))
+    assert (case.label["root_lines"], case.label["rank"]) == ([1], rank)
+
+
 def test_a_run_that_did_not_fail_gets_no_label() -> None:
     """The truth is what was injected: a run that ended well in spite of it is no case."""
     with pytest.raises(NoRootLine):

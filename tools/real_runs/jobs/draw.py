@@ -67,6 +67,11 @@ class Plan:
         """Noise, words and loggers of its generation."""
         return _TABLES[self.generation]["families"]
 
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What the programs of its family say."""
+        return {**self.shared["_words"], **FAMILIES[self.family].get("words", {})}
+
     def node_of(self, rank: int) -> str:
         return self.nodes[rank // self.per_node]
 

@@ -27,8 +27,8 @@ _PEER = (
     r"Connection refused|Resource temporarily unavailable|connection closed by peer"
 )
 _NAMES_RANK = (
-    r"(?i)\b(rank|worker|task|replica|trainer|actor|process|train|r|member|peer|client|part|sampler|stage|fit|engine)"
-    r"[\s=:\"#\[(_-]{{0,3}}0?{}\b"
+    r"(?i:\b(rank|worker|task|replica|trainer|actor|process|train|r|member|peer|client|part|sampler|stage|fit|engine)"
+    r"[\s=:\"#\[(_-]{{0,3}}0?{}\b)"
 )
 _DEAD_WORKER = r"ActorDiedError|A worker died or was killed|BrokenProcessPool"
 _TRACE = re.compile(r"^(\s|Traceback|During handling|The above exception|$)")
@@ -249,8 +249,7 @@ def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
     if "event" in row:
         where = "node" if row["event"] == "lost" else "all"
         return {**row, "marker": "|".join(map(_words_of, CARRIERS[plan.carrier][row["event"]])), "where": where}
-    missing = {**plan.shared["_words"], **FAMILIES[plan.family].get("words", {})}.get("missing", "{missing}$^")
-    waited = _words_of(missing.replace("{missing}", str(plan.struck[0])))
+    waited = _words_of(plan.words.get("missing", "{missing}$^").replace("{missing}", str(plan.struck[0])))
     row = {**row, "marker": row.get("marker", "").replace("{missing}", waited)}
     if not row.get("wordless") or _root_lines(plan, row, shown):
         return row
@@ -288,31 +287,31 @@ def _root_lines(plan: Plan, row: Row, shown: Sequence[Shown]) -> list[int]:
     return own if own or row.get("wordless") else [number for number, _ in printed]
 
 
-def _names(plan: Plan, rank: int, text: str) -> bool:
-    """Whether a line names the rank: by a word of its own before the number, or as the family's software does."""
+def _named(plan: Plan, rank: int) -> str:
+    """A pattern of lines that name the rank: by a word before the number, or as _told."""
+    return f"{_NAMES_RANK.format(rank)}|{_told(plan, rank)}"
+
+
+def _told(plan: Plan, rank: int) -> str:
+    """A pattern of the phrases in which peers, drivers and launchers name a rank that has ended."""
     templates = [*FAMILIES[plan.family].get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
-    told = (template.format(rank=rank, node=plan.node_of(rank)) for template in templates)
-    return bool(re.search(_NAMES_RANK.format(rank), text)) or any(words in text for words in told)
+    templates += [plan.words[name] for name in ("lost", "missing") if name in plan.words]
+    named = [re.sub(r"\{(rank|missing)\}", str(rank), text).replace("{node}", plan.node_of(rank)) for text in templates]
+    return "|".join(map(_words_of, named)) or "$^"
 
 
-def _of_event(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> list[Shown]:
+def _of_event(plan: Plan, shown: Sequence[Shown], root: Sequence[int]) -> list[Shown]:
     """The lines that show the cause, each with the words of the log that its traceback stands under, and what a
-    driver or launcher says of that rank."""
+    peer, a driver or a launcher says of that rank."""
     about = [shown[number - 1] for number in root]
-    family = FAMILIES[plan.family]
-    words = {**plan.shared["_words"], **family.get("words", {})}
     for number in root:
         place = number - 2
         while place > 0 and shown[place].rank == shown[number - 1].rank and _TRACE.search(shown[place].text):
             place -= 1
-        about += [shown[place]] if place >= 0 and words["failed"] in shown[place].text else []
-    rank = plan.struck[0]
-    said = [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
-    templates = [*family.get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
-    templates += [words[name] for name in ("lost", "missing") if words.get(name)]
-    named = [re.sub(r"\{(rank|missing)\}", str(rank), template) for template in templates]
-    told = [_words_of(template.replace("{node}", plan.node_of(rank))) for template in named]
-    return about + said + [entry for entry in shown if any(re.search(word, entry.text) for word in told)]
+        about += [shown[place]] if place >= 0 and plan.words["failed"] in shown[place].text else []
+    rank, told = plan.struck[0], _told(plan, plan.struck[0])
+    about += [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
+    return about + [entry for entry in shown if re.search(told, entry.text)]
 
 
 def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> int | None:
@@ -322,15 +321,14 @@ def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> 
     rank, carrier = plan.struck[0], CARRIERS[plan.carrier]
     heads = carrier["line"] + carrier.get("section", "") + carrier.get("head", "")
     told = "{rank}" in heads or "(?P<rank>" in heads
-    about = _of_event(plan, row, shown, root)
+    about = _of_event(plan, shown, root)
     if "(?P<pid>" in heads:
         about += [entry for entry in shown if entry.rank == rank]
     if told and any(entry.kind == "process" and entry.rank == rank for entry in about):
         return rank
-    failed = {**plan.shared["_words"], **FAMILIES[plan.family].get("words", {})}["failed"]
-    if "{rank}" in plan.logger and any(entry.rank == rank and failed in entry.text for entry in about):
+    if "{rank}" in plan.logger and any(entry.rank == rank and plan.words["failed"] in entry.text for entry in about):
         return rank
-    return rank if any(_names(plan, rank, entry.text) for entry in about) else None
+    return rank if any(re.search(_named(plan, rank), entry.text) for entry in about) else None
 
 
 def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown], ranked: bool) -> str | None:
@@ -343,8 +341,9 @@ def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown], ranked: bool) 
     alone = FAMILIES[plan.family].get("one_node")
     about = [entry.line for entry in shown if alone or entry.source in (None, source) or entry.rank == rank]
     if starts == "job" and not run.placed and not alone:
-        root = _of_event(plan, row, shown, _root_lines(plan, row, shown))
-        about = [entry.line for entry in shown if entry in root or (ranked and _names(plan, rank, entry.text))]
+        root = _of_event(plan, shown, _root_lines(plan, row, shown))
+        named = _named(plan, rank) if ranked else "$^"
+        about = [entry.line for entry in shown if entry in root or re.search(named, entry.text)]
     names = [node] if node[0].isdigit() else [node, node.partition(".")[0]]
     return next((name for name in names if any(_has_word(name, line) for line in about)), None)
 

@@ -76,7 +76,7 @@ def run(plan: Plan, folder: Path) -> Run:
         "every": chance.choice((1, 5, 20)), "fault": fault, "struck": plan.struck,
         "kernel": "node_line" in CARRIERS[plan.carrier],
         "crash": family.get("crash") or chance.choice(plan.shared["_crashes"]),
-        "words": {**plan.shared["_words"], **family.get("words", {})},
+        "words": plan.words,
         "noise": [(chance.randrange(2, steps), chance.randrange(plan.world), text) for text in noise],
         "all_say_end": family.get("all_say_end", chance.random() < 0.5),
         "peers": _peers(plan), "peers_wait": chance.random() < 0.4 and "peers" not in fault,

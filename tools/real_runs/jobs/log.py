@@ -31,6 +31,7 @@ _NAMES_RANK = (
     r"[\s=:\"#\[(_-]{{0,3}}0?{}\b)"
 )
 _DEAD_WORKER = r"ActorDiedError|A worker died or was killed|BrokenProcessPool"
+_NEVER = r"(?!)"
 _TRACE = re.compile(r"^(\s|Traceback|During handling|The above exception|$)")
 """Lines of a traceback between the words of a log and the exception."""
 _UNREAD = re.compile(r"\x1b\[[\d;]*m|Some common causes include.*")
@@ -297,7 +298,7 @@ def _told(plan: Plan, rank: int) -> str:
     templates = [*FAMILIES[plan.family].get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
     templates += [plan.words[name] for name in ("lost", "missing") if name in plan.words]
     named = [re.sub(r"\{(rank|missing)\}", str(rank), text).replace("{node}", plan.node_of(rank)) for text in templates]
-    return "|".join(map(_words_of, named)) or "$^"
+    return "|".join(map(_words_of, named)) or _NEVER
 
 
 def _of_event(plan: Plan, shown: Sequence[Shown], root: Sequence[int]) -> list[Shown]:
@@ -342,7 +343,7 @@ def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown], ranked: bool) 
     about = [entry.line for entry in shown if alone or entry.source in (None, source) or entry.rank == rank]
     if starts == "job" and not run.placed and not alone:
         root = _of_event(plan, shown, _root_lines(plan, row, shown))
-        named = _named(plan, rank) if ranked else "$^"
+        named = _named(plan, rank) if ranked else _NEVER
         about = [entry.line for entry in shown if entry in root or re.search(named, entry.text)]
     names = [node] if node[0].isdigit() else [node, node.partition(".")[0]]
     return next((name for name in names if any(_has_word(name, line) for line in about)), None)

@@ -82,7 +82,7 @@ def run(plan: Plan, folder: Path) -> Run:
         "peers": _peers(plan), "peers_wait": chance.random() < 0.4 and "peers" not in fault,
         "ports": [free_port() for _ in range(plan.world)], "ray_address": "",
         "module": family.get("module", "job_backends"), "drives": family.get("drives", False),
-        "driver_logger": plan.shared.get("_driver_loggers", ["{text}"])[plan.seed % 2],
+        "driver_logger": plan.shared.get("_driver_loggers", ("{text}",) * 2)[plan.seed % 2],
     }  # fmt: skip
     code = fault.get("code", "return None").replace("; ", "\n    ")
     (folder / "hooks.py").write_text(f"def on_event(job):\n    {code}\n")

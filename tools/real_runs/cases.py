@@ -111,10 +111,19 @@ def make_case(framework: Framework, scenario: Scenario, truth: Truth, lines: Seq
     at_fault = recovery_of(truth, node_shown=False) == "check_and_resubmit"
     if at_fault and framework.ranks == 1 and CARRIERS[carrier].names_node:
         node, told_node = NODES[0], True  # the only node there is, and it is at fault
-    places = (node if told_node else None, rank if told_rank else None)
-    more = {"framework": framework.name, "launcher": framework.launcher, "scenario": scenario.name}
-    name = f"{framework.slug}-{scenario.name}"
-    return Case(log, label(name, truth, log, root_lines, *places, carrier=carrier, **more))
+    labelled = label(
+        f"{framework.slug}-{scenario.name}",
+        truth,
+        log,
+        root_lines,
+        node if told_node else None,
+        rank if told_rank else None,
+        framework=framework.name,
+        launcher=framework.launcher,
+        carrier=carrier,
+        scenario=scenario.name,
+    )
+    return Case(log, labelled)
 
 
 def root_lines_of(framework: Framework, truth: Truth, lines: Sequence[Line]) -> list[int]:

@@ -4,7 +4,6 @@ import json
 import os
 import queue
 import random
-import re
 import resource
 import shlex
 import signal
@@ -218,7 +217,9 @@ def _read_all(source: int, process: "subprocess.Popen[bytes]", arrived: "queue.S
 def _read(stream: IO[bytes], source: int, name: str, arrived: "queue.SimpleQueue[Line | None]") -> None:
     with stream:
         for raw in stream:
-            tag, text = re.match(r"(?:\x01(\d+)\x01)?(.*)", raw.rstrip(b"\n").decode(errors="replace"), re.S).groups()
-            rank = int(tag) if tag else None
+            text, rank = raw.rstrip(b"\n").decode(errors="replace"), None
+            if text.startswith("\x01"):
+                _, number, text = text.split("\x01", 2)
+                rank = int(number)
             arrived.put(Line(text.removeprefix("\0"), time.time(), source, name, text.startswith("\0"), rank))
     arrived.put(None)

@@ -14,7 +14,7 @@ import orjson
 import zstandard
 
 from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats, row_of
-from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.model import Cap, Provenance, Stream
 from diagnoser.model.errors import BadInput
 from diagnoser.structure.progress import Point
@@ -42,13 +42,13 @@ def to_bytes(delta: Delta) -> bytes:
     return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(text)
 
 
-def from_bytes(data: bytes, limits: CompressorLimits | None = None) -> Delta:
+def from_bytes(data: bytes, limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
     """Raises BadInput when the bytes are no delta of this version."""
     if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
     try:
         text = zstandard.ZstdDecompressor().decompress(data[1:], max_output_size=_MOST)
-        return _delta(*_parts(text), limits or CompressorLimits())
+        return _delta(*_parts(text), limits)
     except (zstandard.ZstdError, orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise BadInput(f"not a delta: {error}") from error
 

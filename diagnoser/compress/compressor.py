@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from diagnoser.compress.delta import FATAL, Delta, TemplateStats
 from diagnoser.compress.filters import FilterSet
-from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import clean
 from diagnoser.compress.prefilter import Prefilter
@@ -31,10 +31,10 @@ class Compressor:
     """Feed blocks, then take their delta. Holds no state of a stream: any block may go to any compressor."""
 
     def __init__(
-        self, gate: Prefilter | None = None, filters: FilterSet | None = None, limits: CompressorLimits | None = None
+        self, gate: Prefilter | None = None, filters: FilterSet | None = None, limits: CompressorLimits = DEFAULT_LIMITS
     ) -> None:
         self._shapes = shapes(gate or Prefilter(), filters or FilterSet())
-        self._limits = limits or CompressorLimits()
+        self._limits = limits
         self._delta = Delta(self._limits)
         self._codes: dict[int, set[int]] = {}
         self._lasts: dict[Stream, dict[str, CandidateRow]] = {}

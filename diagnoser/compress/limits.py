@@ -72,3 +72,6 @@ class CompressorLimits:
     def of(self, cap: Cap) -> int:
         """The limit that the cap stands for."""
         return int(getattr(self, "signatures" if cap is Cap.LINES else cap.value))
+
+
+DEFAULT_LIMITS = CompressorLimits()

@@ -109,7 +109,9 @@ class _Printers:
 
 def _ranks_of_instances(seen: _Printers) -> dict[str, int]:
     """Name -> rank; empty where one of them runs several processes, or the log states more ranks than there are."""
-    if seen.are_agents or seen.are_shared:
+    if seen.are_agents:
+        return {}
+    if seen.are_shared:
         return {}
     if max(seen.sizes, default=0) > len(seen.names):
         return {}

@@ -6,6 +6,7 @@ from operator import attrgetter
 
 from diagnoser.compress.templates import mask
 from diagnoser.model import NO_DIFF, Compression, Diff, LeftOut, Line, Mark, Progress, Stream, Template
+from diagnoser.model.number_runs import spans
 
 _WORD = re.compile(r"[^\W\d]{3}")
 _PIECES = re.compile(r"\d+|[^\W\d]+|[^\w\s]|\n")
@@ -225,14 +226,3 @@ def _numbered(number: int, line: Line) -> str:
     if len(text) > _WIDEST:
         text = f"{text[: _WIDEST // 2]} ... {text[-_WIDEST // 2 :]}"
     return f"{name}| {text}"
-
-
-def spans(numbers: Iterable[int]) -> str:
-    """``0-3,7`` for 0, 1, 2, 3, 7."""
-    parts: list[list[int]] = []
-    for number in sorted(numbers):
-        if parts and number == parts[-1][1] + 1:
-            parts[-1][1] = number
-        else:
-            parts.append([number, number])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in parts)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from diagnoser.compress import loss_shifts
 from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
-from diagnoser.compress.limits import CompressorLimits, budget_of
+from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits, budget_of
 from diagnoser.model import Cap, Stream
 
 T = TypeVar("T")
@@ -109,9 +109,9 @@ def apply_limits(delta: Delta) -> Delta:
     return delta
 
 
-def merge(deltas: Iterable[Delta], limits: CompressorLimits | None = None) -> Delta:
+def merge(deltas: Iterable[Delta], limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
     """All deltas as one, in any order. Pass all at once: each call applies the limits once."""
-    merged = Delta(limits or CompressorLimits())
+    merged = Delta(limits)
     for delta in deltas:
         merged.add(delta)
     return apply_limits(merged)

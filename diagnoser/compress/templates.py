@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from drain3.drain import Drain
 
-from diagnoser.compress.limits import CompressorLimits
+from diagnoser.compress.limits import DEFAULT_LIMITS
 
 MASKS: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\b[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}\b"), "<UUID>"),
@@ -66,7 +66,7 @@ def partition(body: str, severity: int) -> str:
     return str(severity)
 
 
-def group(bodies: list[tuple[str, int]], most: int = CompressorLimits().templates) -> list[TemplateGroup]:
+def group(bodies: list[tuple[str, int]], most: int = DEFAULT_LIMITS.templates) -> list[TemplateGroup]:
     """Group (body, severity class) pairs. At most ``most`` clusters; what comes later joins none and stands alone."""
     drains: dict[str, Any] = {}
     members: dict[tuple[str, int], list[int]] = {}

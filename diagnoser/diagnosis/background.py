@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
 
-from diagnoser.compress.render import spans
 from diagnoser.diagnosis import node_logs
 from diagnoser.diagnosis.tool_evidence import last_word
 from diagnoser.llm.question import Background, Section
 from diagnoser.localize import exit_reports, ranks
 from diagnoser.model import Diagnosis, Evidence, EvidenceLine, Facts, Line, Mark, Rejected, RootCause, Stream
+from diagnoser.model.number_runs import spans
 from diagnoser.rules.candidate_set import RejectionReason
 
 _NOISE = frozenset({RejectionReason.BENIGN, RejectionReason.TEARDOWN, RejectionReason.REPEATED})

@@ -13,6 +13,7 @@ import re2
 from diagnoser.dialects import node_lists
 from diagnoser.dialects.host_places import hosts_in
 from diagnoser.dialects.node_lists import has_digit
+from diagnoser.model.number_runs import spans
 from diagnoser.redaction.redact import ADDRESS, NO_HOST
 
 _WORD = re.compile(r"[\w.-]+")
@@ -101,7 +102,9 @@ class HostMap:
                 continue
             if follows.isalnum():
                 continue
-            if has_digit(name) or word[:start] == "slurmstepd-":
+            if has_digit(name):
+                return name
+            if word[:start] == "slurmstepd-":
                 return name
             if start == 0 and follows in ("", "."):
                 return name
@@ -122,22 +125,11 @@ class HostMap:
         names = list(islice(node_lists.names(listed), node_lists.NAMES_MAX))
         if self._aliases.keys().isdisjoint(names):
             return listed
-        numbers = sorted(int(self._alias(name)[len(self.prefix) :]) for name in names)
-        return f"{self.prefix}[{_ranges(numbers)}]"
+        numbers = [int(self._alias(name)[len(self.prefix) :]) for name in names]
+        return f"{self.prefix}[{spans(numbers)}]"
 
     def _address(self, match: Any) -> str:
         address = str(match.group())
         if address in NO_HOST:
             return address
         return self._alias(address)
-
-
-def _ranges(numbers: list[int]) -> str:
-    """1, 2, 3, 7 -> ``1-3,7``."""
-    ranges: list[tuple[int, int]] = []
-    for number in numbers:
-        first = number
-        if ranges and ranges[-1][1] == number - 1:
-            first, _ = ranges.pop()
-        ranges.append((first, number))
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)

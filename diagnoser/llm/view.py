@@ -7,7 +7,7 @@ from diagnoser.llm.hosts import HostMap
 from diagnoser.model import Line
 from diagnoser.redaction.redact import Redactor
 
-_BREAKS = {ord(char): " " for char in "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"}
+_BREAKS = dict.fromkeys(map(ord, "\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029"), " ")
 _HIDDEN = dict.fromkeys((*range(8203, 8208), *range(8234, 8239), *range(8294, 8298), 65279))
 _CONTROLS = dict.fromkeys((*range(9), *range(14, 32), 127), " ") | _BREAKS | _HIDDEN | {9: " "}
 

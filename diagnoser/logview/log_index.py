@@ -257,7 +257,7 @@ class LogIndex:
         if position < 0:
             cursor, position = LogCursor(), 0
         index = int(np.searchsorted(shown, position))
-        is_shown = index < len(shown) and int(shown[index]) == position
+        is_shown = position in shown[index : index + 1]
         if cursor.direction is Direction.AROUND and not is_shown:
             index = max(index - 1, 0)
         start, stop = _bounds(cursor.direction, index, is_shown, len(shown), limit)
@@ -355,12 +355,12 @@ class LogIndex:
         """Codes of the streams that a line may be of, and its number. Raises BadInput."""
         key, dash, id_number = line.rpartition("-")
         source, _, number = line.rpartition(":")
-        if dash and id_number.isdecimal() and not source:
+        if all((dash, id_number.isdecimal(), not source)):
             return codes_among(self._keys, (key,)), int(id_number[:_DIGITS])
         if not number.isdecimal():
             raise BadInput(f"{line!r} names no line: give its number, SOURCE:NUMBER, or the id of a row")
         streams = self._columns.streams
-        codes = [code for code, stream in enumerate(streams) if not source or stream.source == source]
+        codes = [code for code, stream in enumerate(streams) if source in ("", stream.source)]
         return codes, int(number[:_DIGITS])
 
     def _id(self, position: int) -> str:

@@ -60,7 +60,7 @@ class LogTimeline:
         self._columns = columns
         self._digest = digest
         known = columns.time[columns.time > 0]
-        self.is_timed = bool(len(known)) and float(known.max() - known.min()) > 0
+        self.is_timed = bool(known.max(initial=0.0) > known.min(initial=np.inf))
         self._times = columns.time
         if not self.is_timed:
             self._times = known = np.arange(len(columns), dtype=np.float64)
@@ -106,7 +106,9 @@ class LogTimeline:
         count = 0
         for template in self._digest.templates:
             stream = template.first[0]
-            if template.ranks or stream.rank >= 0:
+            if template.ranks:
+                continue
+            if stream.rank >= 0:
                 continue
             if any(self._digest.speaker(text.encode(), "", stream)[0] >= 0 for text in template.samples):
                 count += template.count
@@ -177,6 +179,8 @@ class LogTimeline:
 
     def _time_of_point(self, stream: Stream, point: Progress) -> float:
         """A line that prints no time has that of those around it."""
-        if self.is_timed and point.time not in (0, point.received):
+        if not self.is_timed:
+            return self.time_of(stream, point.line)
+        if point.time not in (0, point.received):
             return point.time
         return self.time_of(stream, point.line)

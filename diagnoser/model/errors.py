@@ -65,6 +65,11 @@ def existing(value: T | None, fault: str) -> T:
     return value
 
 
+def os_reason(error: OSError) -> str:
+    """Say why a call of the system failed; an error that a library raised by itself has its own words only."""
+    return error.strerror or str(error)
+
+
 class Denied(DiagnoserError):
     status = 401
     title = "Not allowed"
@@ -151,7 +156,7 @@ class RuleFaults(DiagnoserError):
     title = "Faulty rule files"
 
     def __init__(self, faults: list[Fault]) -> None:
-        super().__init__("\n".join(str(fault) for fault in faults))
+        super().__init__("\n".join(map(str, faults)))
         self.faults = faults
 
 

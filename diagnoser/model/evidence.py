@@ -108,11 +108,11 @@ class Line:
 
     def is_of_another(self, other: "Line") -> bool:
         """Whether the prefixes of the two lines name different ranks, tasks or nodes."""
-        if self.rank != other.rank and min(self.rank, other.rank) >= 0:
+        if 0 <= min(self.rank, other.rank) < max(self.rank, other.rank):  # both are known, and differ
             return True
-        if self.task != other.task and min(self.task, other.task) >= 0:
+        if 0 <= min(self.task, other.task) < max(self.task, other.task):
             return True
-        return "" not in (self.node, other.node) and self.node != other.node
+        return len({self.node, other.node} - {""}) > 1
 
 
 @dataclass(frozen=True, slots=True)

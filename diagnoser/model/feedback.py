@@ -48,7 +48,7 @@ class Signature:
 
     @property
     def text(self) -> str:
-        return "\n".join(part for part in (self.message, self.chain, self.frames) if part)
+        return "\n".join(filter(None, (self.message, self.chain, self.frames)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,9 @@ class Event:
     @property
     def is_clean_end(self) -> bool:
         """Whether it says that the whole attempt ended well; the exit of a single rank does not."""
-        return self.kind is EventKind.EXIT and self.code == 0 and not self.signal and self.rank is None
+        if self.signal:
+            return False
+        return (self.kind, self.code, self.rank) == (EventKind.EXIT, 0, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,11 +46,12 @@ def is_after(one: Printed, other: Printed) -> Order:
         return Order(one.number > other.number, "they are lines of one stream")
     if follows_restart(one.stream, other.stream) or follows_restart(other.stream, one.stream):
         return Order(follows_restart(one.stream, other.stream), "a launcher started the processes of one of them later")
-    if one.is_dated and other.is_dated and one.time != other.time:
+    if not (one.is_dated and other.is_dated):
+        untimed = "they are of two streams that do not both print times: which one arrived first tells nothing"
+        return Order(None, untimed)
+    if one.time != other.time:
         return Order(one.time > other.time, "both print their time")
-    if one.is_dated and other.is_dated:
-        return Order(None, "they are of two streams, and of the same moment")
-    return Order(None, "they are of two streams that do not both print times: which one arrived first tells nothing")
+    return Order(None, "they are of two streams, and of the same moment")
 
 
 def process_of(stream: Stream) -> tuple[str, int, str]:

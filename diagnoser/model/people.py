@@ -166,7 +166,7 @@ def _rest(spelled: str, words: Iterable[str]) -> int:
     letters = spelled.translate(_LOOK_ALIKES)
     for word in sorted(words, key=len, reverse=True):
         letters = letters.replace(word.translate(_LOOK_ALIKES), "") if len(word) > 2 else letters
-    return sum(char.isalnum() for char in letters)
+    return sum(map(str.isalnum, letters))
 
 
 def _in_sequence(spelled: str) -> int:

@@ -325,7 +325,7 @@ class TransitionResult:
             return False
         if not before.history:  # nothing had happened to it: it was not stored before
             return True
-        return plan.state is not before.state or plan.reason != before.reason
+        return (plan.state, plan.reason) != (before.state, before.reason)
 
 
 PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]

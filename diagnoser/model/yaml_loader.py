@@ -108,10 +108,11 @@ class _Builder:
         known = self._built.get(id(node))
         if known is not None:
             return known
-        if node.tag == _LIST and isinstance(node, yaml.SequenceNode):
-            return self._list(node)
-        if node.tag == _MAPPING and isinstance(node, yaml.MappingNode):
-            return self._mapping(node)
+        match node:
+            case yaml.SequenceNode() if node.tag == _LIST:
+                return self._list(node)
+            case yaml.MappingNode() if node.tag == _MAPPING:
+                return self._mapping(node)
         return self._loader.construct_object(node, deep=True)
 
     def _list(self, node: yaml.SequenceNode) -> list[object]:
@@ -136,7 +137,7 @@ class _Builder:
         seen = set[str]()
         merges = False
         for key, _ in node.value:
-            merges = merges or key.tag == _MERGE
+            merges |= key.tag == _MERGE
             if isinstance(key.value, str) and key.value in seen:
                 self.duplicates.append(key)
             seen.add(str(key.value))
@@ -177,7 +178,7 @@ def _child(tree: yaml.Node | None, step: int | str) -> tuple[int, yaml.Node] | N
 
 
 def _message(location: tuple[int | str, ...], message: str) -> str:
-    where = ".".join(str(step) for step in location)
+    where = ".".join(map(str, location))
     message = (
         message.removeprefix("Value error, ")
         .replace("Extra inputs are not permitted", "unknown key")

@@ -9,6 +9,11 @@ _WIDE = 50.0
 """Ratio of the largest to the smallest value from which heights are logarithmic."""
 
 
+def is_wide(low: float, high: float) -> bool:
+    """Tell whether values from ``low`` to ``high`` differ so much that a picture shows their logarithms."""
+    return low > 0.0 and high / low > _WIDE
+
+
 def sparkline(values: Sequence[float], mark: int = -1) -> str:
     """Draw each value as one character, those that are no number as crosses.
 
@@ -16,7 +21,7 @@ def sparkline(values: Sequence[float], mark: int = -1) -> str:
     """
     finite = list(filter(math.isfinite, values))
     low, high = min(finite, default=0.0), max(finite, default=0.0)
-    is_log = low > 0.0 and high / low > _WIDE
+    is_log = is_wide(low, high)
     drawn = [_block(value, low, high, is_log=is_log) for value in values]
     if 0 <= mark < len(drawn):
         drawn.insert(mark, "│")

@@ -56,7 +56,7 @@ def _half_day(hour: str, mark: str | None) -> float:
     """Seconds between an hour as it is printed and the one that ``AM`` or ``PM`` makes of it."""
     if mark == "PM" and hour < "12":
         return 43_200.0
-    if mark == "AM" and hour == "12":
+    if (mark, hour) == ("AM", "12"):
         return -43_200.0
     return 0.0
 

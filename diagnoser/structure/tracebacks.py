@@ -72,7 +72,7 @@ def deal(lines: Sequence[Line], indices: list[int]) -> list[list[int]]:
     dealer = _Dealer(lines)
     for index in indices:
         dealer.take(index, _text(lines[index]))
-    return [lane for lane in dealer.lanes if lane]
+    return list(filter(None, dealer.lanes))
 
 
 class _Lane:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from diagnoser.model import Diagnosis, Rejected, Symptom
+from diagnoser.model.number_runs import runs_of
 from diagnoser.model.taxonomy import FailureType
 
 RANGES_SHOWN = 6
@@ -28,12 +29,7 @@ def not_it(verdict: Diagnosis) -> list[DiagnosisGroup]:
 
 def ranges(numbers: Iterable[int]) -> str:
     """``1, 2, 3, 7`` -> ``1-3, 7`` (with an en dash), cut after ``RANGES_SHOWN``."""
-    runs: list[tuple[int, int]] = []
-    for number in sorted(set(numbers)):
-        if runs and runs[-1][1] == number - 1:
-            runs[-1] = (runs[-1][0], number)
-        else:
-            runs.append((number, number))
+    runs = runs_of(sorted(set(numbers)))
     labels = [_range(low, high) for low, high in runs[:RANGES_SHOWN]]
     if len(runs) > RANGES_SHOWN:
         return f"{', '.join(labels)} and {len(runs) - RANGES_SHOWN} more"

@@ -180,10 +180,10 @@ def _moments(story: FailureStory, *, names_job: bool = False) -> Iterator[tuple[
     of = f"{_name_of(attempt.key)}: " if names_job else ""
     yield attempt.opened, f"{of}launched"
     for event in attempt.events:
-        if event.kind not in _NO_NEWS and event.kind is not EventKind.STARTED:
+        if event.kind not in {EventKind.STARTED, *_NO_NEWS}:
             yield event.time, of + _event_words(event)
     failed = story.run.failed
-    if failed and failed != attempt.ended:
+    if failed not in (0.0, attempt.ended):
         yield failed, f"{of}failed, as its log shows"
     yield story.record.created, f"{of}diagnosed: {answer(diagnosis)}"
     if story.record.plan:
@@ -217,5 +217,5 @@ def _fenced(text: str, redact: Redact) -> str:
     shown = redact(text)[:LINE]
     longest = max(map(len, re.findall(r"`+", shown)), default=0)
     fence = "`" * max(3, longest + 1)
-    body = "\n".join(visible(line) for line in shown.splitlines())
+    body = "\n".join(map(visible, shown.splitlines()))
     return f"{fence}\n{body}\n{fence}"

@@ -253,7 +253,9 @@ def percent(share: float) -> str:
 def source(name: str) -> str:
     """Where a line comes from: sources without lines in words, and a stream of our client without its launch."""
     stream, _, launch = name.partition("@")
-    if launch and stream in ("stdout", "stderr"):
+    if not launch:
+        return RUNTIME_SOURCES.get(name, name)
+    if stream in ("stdout", "stderr"):
         return stream
     return RUNTIME_SOURCES.get(name, name)
 
@@ -280,7 +282,9 @@ def measure(value: float) -> str:
 
 def pace(step_seconds: float) -> str:
     """``0.25`` -> ``4 steps/s``, ``12`` -> ``12 s a step``."""
-    if step_seconds <= 0 or not math.isfinite(step_seconds):
+    if step_seconds <= 0:
+        return ""
+    if not math.isfinite(step_seconds):
         return ""
     if step_seconds < 1:
         return f"{1 / step_seconds:.3g} steps/s"

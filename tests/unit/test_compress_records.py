@@ -7,12 +7,13 @@ import pytest
 
 from diagnoser.compress import Compressor, CompressorLimits, digest
 from diagnoser.compress.digest import Digest
+from diagnoser.compress.limits import DEFAULT_LIMITS
 from diagnoser.model import LineBlock, Mark, Provenance, Severity, Stream
 
 _RAISED = ("Traceback (most recent call last):", '  File "/opt/t.py", line 6, in step', "KeyError: 'labels'")
 
 
-def read(*lines: str, limits: CompressorLimits | None = None) -> Digest:
+def read(*lines: str, limits: CompressorLimits = DEFAULT_LIMITS) -> Digest:
     compressor = Compressor(limits=limits)
     compressor.feed(LineBlock(Stream(), "\n".join(lines).encode(), 1))
     return digest(compressor.take())

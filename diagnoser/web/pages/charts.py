@@ -8,12 +8,11 @@ from html import escape
 
 from diagnoser.localize.checkpoints import reported
 from diagnoser.model import Event, MetricEvent, Progress, Stage, Stream
+from diagnoser.structure.sparkline import is_wide
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 110, 64, 18, 20
 _INK, _LINE, _BAD = "#807b74", "#2f7fd0", "#d9480f"
 """Colours that can be read on a light and on a dark page."""
-_WIDE = 50
-"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
 _SERIES: tuple[tuple[str, Callable[[Progress], float | None]], ...] = (
     ("loss", lambda point: point.loss),
     ("gradient norm", lambda point: point.grad_norm),
@@ -44,7 +43,9 @@ def curves(progress: Iterable[Progress]) -> list[Curve]:
         longest = max(speakers, key=speakers.__getitem__, default=None)
         for point in train:
             value = measure(point)
-            if value is None or _speaker(point) != longest:
+            if value is None:
+                continue
+            if _speaker(point) != longest:
                 continue
             by_line.append((point.line, value))
             if point.step is not None:
@@ -84,7 +85,7 @@ def svg(series: Sequence[Curve], events: Sequence[MetricEvent] = ()) -> str:
 
 def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
     low, high = _bounds(curve)
-    is_log = low > 0 and high / low > _WIDE
+    is_log = is_wide(low, high)
     y0, y1 = top + HEIGHT - BOTTOM, top + TOP
     up = (_log_scale if is_log else _scale)(low, high)
     spots, diverged = [], []

@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from diagnoser.compress.render import spans
 from diagnoser.logview.log_columns import NOBODY
 from diagnoser.logview.log_index import LogFacets, LogIndex, LogRow, LogWindow
 from diagnoser.model import Diagnosis
+from diagnoser.model.number_runs import spans
 from diagnoser.web.api.attempt_log import NO_RANK, RANKS_LIMIT, LogChoice, ranks_of
 from diagnoser.web.pages.column_order import filled
 from diagnoser.web.pages.excerpt import LineRole, citations
@@ -84,7 +84,7 @@ class Address:
         choice = self.choice
         if choice.only and choice.q:
             return True
-        return bool(choice.ranks or choice.node or choice.source or choice.level)
+        return any((choice.ranks, choice.node, choice.source, choice.level))
 
     def _with(self, **changes: object) -> str:
         values = self.choice.model_dump(exclude={"at", "after", "before"}) | changes
@@ -115,7 +115,7 @@ def chip_groups(facets: LogFacets, address: Address) -> dict[str, ChipGroup]:
     ranks = tuple((_rank_name(rank), count) for rank, count in facets.ranks)
     fields: dict[str, tuple[Sequence[tuple[str, int]], Collection[str]]] = {
         "level": (facets.levels, choice.level),
-        "ranks": (ranks, {_rank_name(rank) for rank in ranks_of(choice.ranks)}),
+        "ranks": (ranks, set(map(_rank_name, ranks_of(choice.ranks)))),
         "node": (facets.nodes, choice.node),
         "source": (facets.sources, choice.source),
     }

@@ -7,8 +7,8 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from diagnoser.compress.render import spans
 from diagnoser.logview.log_timeline import ERRORS, WARNINGS, LogTimeline, RankSpan
+from diagnoser.model.number_runs import spans
 from diagnoser.web.pages.time_scale import TimeScale
 from diagnoser.wording.phrases import after, joined, plural, ranks_name
 from diagnoser.wording.words import lasting
@@ -170,7 +170,9 @@ def _missing_note(log: LogTimeline, ranks: Sequence[int]) -> str:
 def _early_note(log: LogTimeline, scale: TimeScale) -> str:
     """Ranks that stopped before most others. Positions in a log without times tell only who was written first."""
     lasts = sorted(span.last for span in log.ranks)
-    if len(lasts) < 2 or not log.is_timed:
+    if len(lasts) < 2:
+        return ""
+    if not log.is_timed:
         return ""
     usual = lasts[len(lasts) // 2]
     early = [span for span in log.ranks if scale.x(usual) - scale.x(span.last) > _EARLY]

@@ -12,6 +12,7 @@ from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, Progress, Stage
+from diagnoser.structure.sparkline import is_wide
 from diagnoser.web.pages.rank_strip import RankStrip, rank_strip
 from diagnoser.web.pages.time_scale import ScalePart, TimeScale, time_scale
 from diagnoser.wording.phrases import after, joined
@@ -54,8 +55,6 @@ _CHECKPOINT_KINDS = {
     "bad": "bad checkpoint",
     "chosen": "the plan goes back to it",
 }
-_WIDE = 50.0
-"""Ratio of the largest to the smallest value from which a curve is logarithmic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +210,9 @@ class ClockShift:
     own: tuple[float, float] | None = None
 
     def to_log(self, time: float) -> float:
-        if self.own and self.own[0] <= time <= self.own[1]:
+        if not self.own:
+            return time - self.service
+        if self.own[0] <= time <= self.own[1]:
             return time
         return time - self.service
 
@@ -221,7 +222,9 @@ def clock_shift(log: LogTimeline, attempt: Attempt) -> ClockShift:
     how much later it was sent. Where events of the attempt fall into the log, both clocks are one."""
     first, last = log.received
     lag = last - log.end
-    if not last or abs(lag) <= _QUARTER / 2:
+    if not last:
+        return ClockShift(0.0, 0.0)
+    if abs(lag) <= _QUARTER / 2:
         return ClockShift(0.0, 0.0)
     own = log.begin - _AROUND, log.end + _AROUND
     if any(own[0] <= event.time <= own[1] for event in attempt.events):
@@ -451,7 +454,7 @@ def _drawn_curve(
 
     low, high: the least and the largest finite value.
     """
-    is_log = low > 0 and high / low > _WIDE
+    is_log = is_wide(low, high)
     lines, broken, finite = [list[tuple[float, float]]()], list[AxisMark](), list[float]()
     for time, value, step in values:
         if math.isfinite(value):

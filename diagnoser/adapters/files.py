@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, os_reason
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 
@@ -25,7 +25,7 @@ def text(path: Path) -> str:
     try:
         return path.read_text("utf-8")
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
+        raise BadInput(f"cannot read {path}: {os_reason(error)}") from None
     except UnicodeDecodeError as error:
         raise BadInput(f"cannot read {path}: {error}") from None
 
@@ -36,4 +36,4 @@ def content(path: Path, most: int) -> bytes:
         with path.open("rb") as file:
             return file.read(most + 1)
     except OSError as error:
-        raise BadInput(f"cannot read {path}: {error.strerror or error}") from None
+        raise BadInput(f"cannot read {path}: {os_reason(error)}") from None

@@ -20,7 +20,7 @@ import httpx
 from diagnoser.model.errors import BadInput, DeliveryError, TooLarge
 from diagnoser.ports import Clock
 
-_TEMPORARY = frozenset({408, 425, 429})
+_TEMPORARY = frozenset({408, 425, 429, *range(500, 1000)})
 """Client errors after which the same request can succeed; every 5xx as well."""
 
 _NAT64 = 0x0064_FF9B << 96
@@ -73,7 +73,7 @@ class Poster:
         status = response.status_code
         if 200 <= status < 300:
             return
-        retry = status in _TEMPORARY or status >= 500
+        retry = status in _TEMPORARY
         retry_after = _seconds(response.headers.get("retry-after", ""), self.clock()) if retry else None
         raise DeliveryError(f"HTTP {status}", permanent=not retry, retry_after=retry_after)
 
@@ -116,7 +116,7 @@ async def _public_addresses(url: httpx.URL) -> list[str]:
     except (OSError, UnicodeError) as error:
         raise DeliveryError(f"the host has no address: {type(error).__name__}", permanent=False) from error
     addresses = list(dict.fromkeys(str(entry[4][0]) for entry in entries))
-    if not all(is_public(address) for address in addresses):
+    if not all(map(is_public, addresses)):
         raise DeliveryError(
             "the host has a private address: DIAGNOSER_ALLOW_PRIVATE_TARGETS=true allows it", permanent=True
         )

@@ -44,7 +44,7 @@ class LogRoot:
         return os.fdopen(handle, "rb")
 
     def _below(self, path: str) -> tuple[str, ...]:
-        if not path.startswith("/") or "\0" in path or len(path) > PATH_LENGTH:
+        if any((not path.startswith("/"), "\0" in path, len(path) > PATH_LENGTH)):
             raise LogRefused(LogRefusal.INVALID_PATH, "log_path must be an absolute path")
         target = PurePosixPath(path)
         if ".." not in target.parts:

@@ -64,7 +64,7 @@ class OidcProvider:
         from authlib.common.errors import AuthlibBaseError
         from httpx2 import HTTPError
 
-        if issuer and issuer != self._config.issuer:  # RFC 9207: the answer of another provider
+        if issuer not in ("", self._config.issuer):  # RFC 9207: the answer of another provider
             raise Denied("The answer is not from the identity provider that was asked.")
         try:
             async with self._client() as client:

@@ -149,7 +149,9 @@ def _is_about_length(error: openai.OpenAIError) -> bool:
 def _is_refusal(error: openai.OpenAIError) -> bool:
     """Whether the server refuses the form of the question, and not its length: one that answers 500 says so."""
     status = getattr(error, "status_code", None)
-    if status not in _REFUSING or _is_about_length(error):
+    if status not in _REFUSING:
+        return False
+    if _is_about_length(error):
         return False
     if status in _BAD_REQUEST:
         return True
@@ -214,7 +216,7 @@ class OpenAIEmbedder:
         try:
             masked = list(map(self._redact, texts))
             reply = await self._client.embeddings.create(model=self.name, input=masked, encoding_format="float")
-            vectors = [[float(number) for number in item.embedding] for item in reply.data]
+            vectors = [list(map(float, item.embedding)) for item in reply.data]
         except openai.OpenAIError as error:
             raise openai_transport.failure(error) from None
         except (ValueError, TypeError, AttributeError):  # the client does not validate what a gateway answers

@@ -245,5 +245,4 @@ def _without(value: Any, names: frozenset[str]) -> Any:
         return [_without(item, names) for item in value]
     if not isinstance(value, Mapping):
         return value
-    trimmed = {key: item for key, item in value.items() if key not in names or isinstance(item, Mapping)}
-    return {key: _without(item, names) for key, item in trimmed.items()}
+    return {key: _without(item, names) for key, item in value.items() if key not in names or isinstance(item, Mapping)}

@@ -56,7 +56,9 @@ def check_place(url: str, usual: str) -> bool:
     A new file is right where its folder is there and holds no other database; else the path is probably mistyped.
     """
     file = _sqlite_file(url)
-    if file is None or file.exists():
+    if file is None:
+        return False
+    if file.exists():
         return False
     if url == usual:
         return True
@@ -282,7 +284,7 @@ def _run(program: str, url: str, arguments: list[str]) -> None:
 def _postgresql_program(name: str) -> str:
     """On Debian they are not in PATH."""
     found = shutil.which(name) or next(
-        (str(path) for path in sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
+        map(str, sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"), reverse=True)), None
     )
     if found is None:
         raise BadInput(f"{name} is not installed: it comes with PostgreSQL's client (postgresql-client)")

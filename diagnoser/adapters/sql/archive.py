@@ -57,7 +57,7 @@ class ArchiveRepository(Repository):
 
     async def archived_bytes(self) -> int:
         """Of all segments that are not dropped."""
-        return int(await self._db.value(select(func.sum(archive_segments.c.size))) or 0)
+        return int(await self._db.value(select(func.sum(archive_segments.c.size)), 0))
 
     async def drop_archived(self, before: float, limit: int) -> tuple[int, int]:
         """Forget the oldest objects that were archived before; (how many, their bytes). They are swept later."""

@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, exists, func, not_, select, union_all
 
 from diagnoser.adapters.sql.database import Repository
-from diagnoser.adapters.sql.statements import is_behind, ordered, pick
+from diagnoser.adapters.sql.statements import is_behind, ordered, pick, text_of
 from diagnoser.adapters.sql.tables import FRAMEWORK, HAS_ENDED, IS_JOB, IS_UNENDED, attempts, diagnoses, jobs
 from diagnoser.model import AttemptKey
 from diagnoser.model.errors import BadInput
@@ -210,12 +210,12 @@ def _summary(state: AttemptState | None, row: RowMapping) -> AttemptSummary:
     return AttemptSummary(
         **pick(row, ("opened", "last_line", "ended", "revision")),
         key=AttemptKey(row["job"], row["number"]),
-        diagnosis=row["diagnosis"] or "",
+        diagnosis=text_of(row, "diagnosis"),
         outcome=outcome,
         category=category,
         type=failure,
-        user=row["user"] or "",
-        cluster=row["cluster"] or "",
-        framework=row["framework"] or "",
+        user=text_of(row, "user"),
+        cluster=text_of(row, "cluster"),
+        framework=text_of(row, "framework"),
         position=f"{state or 'job'}:{row['diagnosis'] if state is AttemptState.FAILED else place}",
     )

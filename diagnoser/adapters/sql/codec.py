@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
-from diagnoser.adapters.sql.statements import pick, read_record
+from diagnoser.adapters.sql.statements import pick, read_record, text_of
 from diagnoser.adapters.sql.words import words_of
 from diagnoser.model import (
     Attempt,
@@ -117,7 +117,10 @@ def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
 def diagnosis_nodes(diagnosis: Diagnosis) -> list[str]:
     """The nodes that a diagnosis is found by: its suspects and the node of its root line."""
     root = diagnosis.root_cause
-    names = {suspect.node for suspect in diagnosis.nodes} | ({root.node} if root and root.node else set())
+    names = {suspect.node for suspect in diagnosis.nodes}
+    root_node = root.node if root else None
+    if root_node:
+        names.add(root_node)
     return sorted(names)
 
 
@@ -183,7 +186,7 @@ def confirmed_failure_row(confirmed: ConfirmedFailure) -> dict[str, Any]:
 
 def confirmed_failure_of(row: RowMapping) -> ConfirmedFailure:
     stored = _CONFIRMED_FAILURE.load(row["body"])
-    return replace(stored, vectors=_vectors(bytes(row["vectors"])), tenant=row["tenant"] or "")
+    return replace(stored, vectors=_vectors(bytes(row["vectors"])), tenant=text_of(row, "tenant"))
 
 
 def incident_row(incident: Incident) -> dict[str, Any]:

@@ -213,6 +213,12 @@ async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[d
     return (await connection.execute(statement, rows[0])).rowcount
 
 
+async def scalar(connection: AsyncConnection, query: Executable, missing: T) -> T:
+    """Read the first value of the first row. missing: what stands for it where there is no row, or it is null."""
+    found: T | None = (await connection.execute(query)).scalar()
+    return missing if found is None else found
+
+
 async def put_rows(connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> None:
     """Write rows as a whole, whether their keys exist or not."""
     await connection.execute(_upsert(insert(connection, table), table, rows[0]), rows)
@@ -284,10 +290,10 @@ class Database:
         async with self.reading() as connection:
             return list(map(make, (await connection.execute(query)).scalars()))
 
-    async def value(self, query: Executable) -> Any:
-        """The first column of the first row; None where there is none."""
+    async def value(self, query: Executable, missing: T | None = None) -> T | Any:
+        """Read the first value of the first row, as ``scalar`` does."""
         async with self.reading() as connection:
-            return (await connection.execute(query)).scalar()
+            return await scalar(connection, query, missing)
 
     async def row(self, query: Executable) -> RowMapping | None:
         async with self.reading() as connection:

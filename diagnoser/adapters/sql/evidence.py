@@ -9,7 +9,7 @@ from sqlalchemy import RowMapping, and_, case, func, select, update
 from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
-from diagnoser.adapters.sql.statements import of_attempt, pick, read_record
+from diagnoser.adapters.sql.statements import of_attempt, pick, read_record, text_of
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, node_snapshots, runtime_files
 from diagnoser.model import AttemptKey, EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
@@ -133,7 +133,7 @@ def _snapshot_of(row: RowMapping) -> NodeSnapshot:
 
 
 def _request_of(row: RowMapping) -> tuple[EvidenceRequest, str]:
-    return _REQUEST.load(row["body"]), row["result"] or ""
+    return _REQUEST.load(row["body"]), text_of(row, "result")
 
 
 def _file_row(attempt: AttemptKey, file: RuntimeFile) -> dict[str, Any]:

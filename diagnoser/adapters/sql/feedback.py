@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
+from diagnoser.adapters.sql.database import Repository, insert_new, put_rows, scalar
 from diagnoser.adapters.sql.learned import add_proposal, judge_rule_hits, reopen_rule_hits, withdraw_rules
 from diagnoser.adapters.sql.statements import has_key
 from diagnoser.adapters.sql.tables import attempts, case_replays, confirmed_failures, diagnoses, feedback, jobs
@@ -40,7 +40,7 @@ class FeedbackRepository(Repository):
             newest = await _newest(connection, given.diagnosis)
             if newest and replace(given, id=newest.id, created=newest.created) == newest:
                 return False
-            if after is not None and after != (newest.id if newest else ""):
+            if after not in (None, newest.id if newest else ""):
                 by = newest.by if newest else "Somebody"
                 raise Conflict(f"{by} changed what is said about this diagnosis in the meantime: read it again")
             await connection.execute(feedback.insert(), codec.feedback_row(given))
@@ -70,7 +70,7 @@ class FeedbackRepository(Repository):
 
         ``changed`` grows with each, whatever the clocks of the replicas say: readers ask for what is newer.
         """
-        latest = (await connection.execute(select(func.max(confirmed_failures.c.changed)))).scalar() or 0.0
+        latest = await scalar(connection, select(func.max(confirmed_failures.c.changed)), 0.0)
         confirmed = replace(confirmed, changed=max(confirmed.changed, latest + _TICK))
         await put_rows(connection, confirmed_failures, [codec.confirmed_failure_row(confirmed)])
         await withdraw_rules(connection, confirmed)
@@ -96,11 +96,11 @@ class FeedbackRepository(Repository):
 
     async def tenant_of(self, job: str) -> str:
         """Whose job it is, "" where that is not known."""
-        return await self._db.value(select(jobs.c.tenant).where(jobs.c.id == job)) or ""
+        return await self._db.value(select(jobs.c.tenant).where(jobs.c.id == job), "")
 
     async def family_of(self, diagnosis: str) -> str:
         """Family of the job of a diagnosis, "" where there is none."""
-        return await self._db.value(select(diagnoses.c.family).where(diagnoses.c.id == diagnosis)) or ""
+        return await self._db.value(select(diagnoses.c.family).where(diagnoses.c.id == diagnosis), "")
 
     async def confirmed_failures(self, since: float, after: str, limit: int) -> list[ConfirmedFailure]:
         """Those that changed at or after ``since``, by diagnosis; ``after``: the last one of the page before."""
@@ -170,7 +170,9 @@ async def find_feedback(
 
 def _for_attempt(entry: Feedback, about: FailureType, record: DiagnosisRecord) -> Feedback:
     """Feedback holds for the attempt: a confirmed cause corrects a later diagnosis that names another one."""
-    if entry.verdict is FeedbackVerdict.CONFIRMED and about is not record.diagnosis.type:
+    if entry.verdict is not FeedbackVerdict.CONFIRMED:
+        return entry
+    if about is not record.diagnosis.type:
         return replace(entry, verdict=FeedbackVerdict.CORRECTED, type=entry.type or about)
     return entry
 

@@ -155,7 +155,7 @@ class IncidentRepository(Repository):
         async with self._db.reading() as connection:
             rows = (await connection.execute(query)).mappings().all()
             if self._db.viewer.sees_all:
-                return [codec.incident_of(row) for row in rows]
+                return list(map(codec.incident_of, rows))
             newest = select(diagnoses, literal(None).label("plan_body"))
             newest = newest.where(diagnoses.c.id.in_([row["body"] for row in rows]))
             by_id = {row["id"]: row for row in (await connection.execute(newest)).mappings()}
@@ -267,8 +267,9 @@ async def _recent_of_nodes(connection: AsyncConnection, cluster: str, since: flo
 async def _absorb(connection: AsyncConnection, place: str, earlier: Incident) -> None:
     """Move the failures of a node, and what receivers of alerts were told of it, to the incident of its place."""
     row, threads = incident_attempts.c, alert_threads
-    locked = await _locked(connection, {place, earlier.id})
-    if place not in locked or earlier.id not in locked:
+    both: set[str | None] = {place, earlier.id}
+    locked = await _locked(connection, both)
+    if not both <= locked.keys():
         return
     await connection.execute(update(incident_attempts).where(row.incident == earlier.id).values(incident=place))
     joint = joined(locked[place], of_place(locked[earlier.id], locked[place].place), is_new=False)

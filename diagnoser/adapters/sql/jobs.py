@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert, insert_new, put_rows
+from diagnoser.adapters.sql.database import Repository, insert, insert_new, put_rows, scalar
 from diagnoser.adapters.sql.logs import check_owners, create_jobs, new_attempt_row, touch_attempts
 from diagnoser.adapters.sql.statements import has_key, of_attempt
 from diagnoser.adapters.sql.tables import (
@@ -43,7 +43,7 @@ from diagnoser.model.access import EVERYTHING, Owner, Viewer
 from diagnoser.model.choice import first
 from diagnoser.model.ids import first_id
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.recovery.plan_states import DIAGNOSER, OPEN, with_state
 
 _CHUNK = 10_000
@@ -132,8 +132,8 @@ class JobRepository(Repository):
             if new:
                 await _look_again(connection, attempt, event)
                 await _note_times(connection, attempt, event)
-            if new and event.kind is EventKind.CHECKPOINT:
-                await _drop_surplus(connection, attempt)
+                if event.kind is EventKind.CHECKPOINT:
+                    await _drop_surplus(connection, attempt)
             await note_change(connection, "attempt", f"{attempt.job}/{attempt.number}", None, event)
         return bool(new)
 
@@ -193,7 +193,7 @@ async def _note_times(connection: AsyncConnection, attempt: AttemptKey, event: E
     """Keep the times that the report of impact reads of every attempt: looking up their events would take longer than
     all else that it does."""
     mine = update(attempts).where(of_attempt(attempts, attempt))
-    if event.kind is EventKind.STARTED and event.provenance is Provenance.SCHEDULER:
+    if (event.kind, event.provenance) == (EventKind.STARTED, Provenance.SCHEDULER):
         await connection.execute(mine.values(submitted=event.submitted, started=event.time))
     if event.kind is EventKind.CHECKPOINT and event.phase not in _NOT_SAVED:
         is_newer = or_(attempts.c.saved.is_(None), attempts.c.saved < event.time)
@@ -203,7 +203,7 @@ async def _note_times(connection: AsyncConnection, attempt: AttemptKey, event: E
 async def _know_nodes(connection: AsyncConnection, job: Job, merged: Job) -> None:
     """Breaker limits are shares of the nodes that jobs ran on. A node's partition is that of its latest job."""
     names = sorted({*job.nodes, *job.rank_nodes.values()})
-    cluster, partition = merged.cluster or DEFAULT_CLUSTER, merged.labels.get("partition", "")
+    cluster, partition = stored_cluster(merged.cluster), merged.labels.get("partition", "")
     rows = [{"cluster": cluster, "node": node, "partition": partition, "body": ""} for node in names]
     new = insert(connection, nodes)
     changed = new.excluded.partition
@@ -259,7 +259,9 @@ async def _take_over(connection: AsyncConnection, job: Job) -> None:
     locked = select(jobs.c.body).where(jobs.c.id == own).with_for_update()
     body = (await connection.execute(locked)).scalar()
     opened = select(attempts.c.number).where(attempts.c.job == job.id).limit(1)
-    if body is None or (await connection.execute(opened)).first():
+    if body is None:
+        return
+    if (await connection.execute(opened)).first():
         return
     await connection.execute(delete(plans).where(plans.c.job == own))  # they name a job that does not exist
     await _move(connection, own, job.id)
@@ -269,10 +271,11 @@ async def _take_over(connection: AsyncConnection, job: Job) -> None:
 def _is_reused(stored: Job, job: Job) -> bool:
     """Whether a scheduler whose count began anew gives the id to the job of somebody else: jobs do not change hands. A
     number stands for a user whose name cannot be looked up for now."""
-    if not (stored.registered and job.registered and stored.tenant and job.tenant):
+    if not all((stored.registered, job.registered, stored.tenant, job.tenant)):
         return False
-    is_number = stored.tenant.startswith("uid ") or job.tenant.startswith("uid ")
-    return stored.tenant != job.tenant and not is_number
+    if stored.tenant == job.tenant:
+        return False
+    return "uid " not in (stored.tenant[:4], job.tenant[:4])
 
 
 async def _set_aside(connection: AsyncConnection, stored: Job) -> None:
@@ -327,14 +330,14 @@ async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple
     """The nodes that the scheduler gave an attempt, sorted; empty when nobody told."""
     row = allocations.c
     query = select(row.nodes).where(of_attempt(allocations, key))
-    return tuple(((await connection.execute(query)).scalar() or "").split())
+    return tuple((await scalar(connection, query, "")).split())
 
 
 async def find_completed(connection: AsyncConnection, key: AttemptKey) -> int:
     """The number of the newest attempt after this one that ended well, by its exit or by its verdict; 0 for none."""
     row = diagnoses.c
     later = and_(row.job == key.job, row.attempt > key.number, row.current, row.outcome == Outcome.COMPLETED.value)
-    judged = (await connection.execute(select(func.max(row.attempt)).where(later))).scalar() or 0
+    judged = await scalar(connection, select(func.max(row.attempt)).where(later), 0)
     reported = select(events.c.attempt, events.c.body).where(events.c.job == key.job, events.c.attempt > key.number)
     rows = (await connection.execute(reported.where(not_(OF_CHECKPOINT)))).all()
     exited = [number for number, body in rows if codec.event_of(body).is_clean_end]
@@ -348,7 +351,9 @@ async def find_job(connection: AsyncConnection, id: str) -> Job | None:
 
 def _is_incomplete(known: Owner | None, owner: Owner) -> bool:
     """Whether the job is not known, or belongs to no cluster where the owner has one."""
-    return known is None or bool(owner.cluster and not known.cluster)
+    if known is None:
+        return True
+    return bool(owner.cluster and not known.cluster)
 
 
 async def _owners(connection: AsyncConnection, query: Select[Any], ids: Collection[str]) -> dict[str, Owner]:

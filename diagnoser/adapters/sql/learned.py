@@ -9,8 +9,8 @@ from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert, insert_new
-from diagnoser.adapters.sql.statements import excluded, of_attempt, read_record
+from diagnoser.adapters.sql.database import Repository, insert, insert_new, scalar
+from diagnoser.adapters.sql.statements import excluded, of_attempt, read_record, text_of
 from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import LOADED, AttemptKey, ConfirmedFailure, Counts, HitVerdict, LearnedRule, LearnedState, RuleHit
 from diagnoser.model.errors import Conflict, NotFound
@@ -34,8 +34,7 @@ class LearnedRuleRepository(Repository):
     async def revision(self) -> int:
         """Grows whenever a rule changes; cheap to query. A replica with an older revision reloads the rules."""
         async with self._db.reading() as connection:
-            result = await connection.execute(select(revisions.c.value).where(revisions.c.name == _NAME))
-            return int(result.scalar() or 0)
+            return int(await scalar(connection, select(revisions.c.value).where(revisions.c.name == _NAME), 0))
 
     async def page(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
         """Newest first, with their counts; ``after`` is the id of the last one already seen, "" for the first page."""
@@ -209,7 +208,7 @@ def _row(rule: LearnedRule) -> dict[str, Any]:
 
 def _rule_of(row: RowMapping) -> LearnedRule:
     counts = Counts(row["hits"], row["confirmed"], row["wrong"], int(row["lines"]), int(row["bytes"]))
-    tenant = row["tenant"] or ""
+    tenant = text_of(row, "tenant")
     return replace(_RULE.load(row["body"]), version=row["version"], counts=counts, tenant=tenant)
 
 

@@ -92,7 +92,7 @@ class LogRepository(Repository):
             return
         ordered = sorted(appends, key=lambda append: append.attempt)
         first_seen = {append.attempt.job: append.received for append in ordered}
-        touched, cursors = [_attempt_row(append) for append in ordered], _cursor_rows(ordered)
+        touched, cursors = list(map(_attempt_row, ordered)), _cursor_rows(ordered)
         stored = [_piece_row(append.attempt, append.data, append.raw) for append in ordered]
         senders = [(append.attempt.job, sender) for append in ordered for sender in append.senders]
 

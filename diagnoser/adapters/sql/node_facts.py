@@ -27,7 +27,7 @@ from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.agent_requests import claim_requests
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import has_key, matches
+from diagnoser.adapters.sql.statements import has_key, matches, text_of
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
     IS_UNENDED,
@@ -44,7 +44,7 @@ from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRe
 from diagnoser.model.node_alerts import BY_PROMETHEUS
 from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.taxonomy import Category, FailureType
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 
 RUNS_LOOKED_AT = 1_000
 """Launches whose nodes are looked at, the newest: what each may hold is as long as its list of nodes."""
@@ -143,7 +143,7 @@ class NodeFactRepository(Repository):
         async with self._db.reading() as connection:
             for cluster, names, runs in await connection.execute(query.where(registered.in_(_TRUE))):
                 for node in names.split():
-                    counts[cluster or DEFAULT_CLUSTER, node] += runs
+                    counts[stored_cluster(cluster), node] += runs
         return counts
 
     async def alerts(self, cluster: str, node: str, limit: int) -> list[NodeAlert]:
@@ -251,7 +251,7 @@ class NodeFactRepository(Repository):
         runs = []
         for found in rows:
             job, run = codec.job_of(found["body"]), found["nodes"].split()
-            if (job.cluster or DEFAULT_CLUSTER) == cluster and sought.intersection(run):
+            if stored_cluster(job.cluster) == cluster and sought.intersection(run):
                 runs.append(
                     NodeRun(
                         AttemptKey(found["job"], found["number"]),
@@ -259,7 +259,7 @@ class NodeFactRepository(Repository):
                         found["opened"],
                         found["ended"],
                         job.tenant,
-                        found["diagnosis"] or "",
+                        text_of(found, "diagnosis"),
                         Category(found["category"]) if found["diagnosis"] else None,
                         FailureType(found["type"]) if found["diagnosis"] else None,
                     )

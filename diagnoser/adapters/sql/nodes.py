@@ -114,7 +114,7 @@ async def find_marks(connection: AsyncConnection, cluster: str) -> list[NodeEven
     query = select(nodes.c.body).where(nodes.c.body != "").order_by(nodes.c.cluster, nodes.c.node)
     if cluster:
         query = query.where(nodes.c.cluster == cluster)
-    return [codec.mark_of(body) for body in (await connection.execute(query)).scalars()]
+    return list(map(codec.mark_of, (await connection.execute(query)).scalars()))
 
 
 _LOGS_AT_ONCE = 5_000

@@ -62,7 +62,7 @@ class UserRepository(Repository):
             mine = update(users).where(users.c.name == name)
             await connection.execute(mine.values(_row(changed, change.password or row["password"])))
             is_less = MOST_FIRST.index(changed.role) > MOST_FIRST.index(user.role)
-            if has_new_password or changed.disabled is not None or is_less:
+            if any((has_new_password, changed.disabled is not None, is_less)):
                 await _end(connection, sessions.c.user == name, now)
             said = {"has_new_password": True} if has_new_password else {}
             await note_change(connection, "user", name, asdict(user), asdict(changed) | said)

@@ -150,7 +150,7 @@ async def _history(connection: AsyncConnection, plan: Plan, now: float) -> Clust
     acted = or_(row.job == plan.job, row.lease > 0, row.state.in_(sorted(ACTING)))
     query = select(row.body).where(near, row.id != plan.id)
     newest = query.order_by(acted.desc(), row.created.desc(), row.id.desc()).limit(PAST_LIMIT)
-    past = [codec.plan_of(body) for body in (await connection.execute(newest)).scalars()]
+    past = list(map(codec.plan_of, (await connection.execute(newest)).scalars()))
     past.sort(key=lambda plan: (plan.created, plan.id))
     tripped = select(breakers.c.scope).where(breakers.c.cluster == plan.cluster, breakers.c.tripped)
     return ClusterHistory(

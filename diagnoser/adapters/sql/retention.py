@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from diagnoser.adapters.sql.database import Repository
+from diagnoser.adapters.sql.database import Repository, scalar
 from diagnoser.adapters.sql.outbox import GIVEN_UP
 from diagnoser.adapters.sql.statements import has_key
 from diagnoser.adapters.sql.tables import (
@@ -68,10 +68,10 @@ class RetentionRepository(Repository):
     async def clocks(self) -> tuple[float, float]:
         """The time by which something was dropped last, and that of the database; 0.0 where nothing was, or where the
         database has the clock of its caller."""
-        last = await self._db.value(select(revisions.c.value).where(revisions.c.name == _CLOCK))
+        last = float(await self._db.value(select(revisions.c.value).where(revisions.c.name == _CLOCK), 0.0))
         if self._db.dialect != "postgresql":
-            return float(last or 0.0), 0.0
-        return float(last or 0.0), float(await self._db.value(select(extract("epoch", func.clock_timestamp()))))
+            return last, 0.0
+        return last, float(await self._db.value(select(extract("epoch", func.clock_timestamp()))))
 
     async def note_clock(self, now: float) -> None:
         await self._db.upsert(revisions, {"name": _CLOCK, "value": int(now)})
@@ -173,10 +173,10 @@ class RetentionRepository(Repository):
         Sizes stand beside what they are of: nothing is read of the logs themselves.
         """
         async with self._db.reading() as connection:
-            logs = await connection.execute(select(func.sum(func.length(deltas.c.data))))
-            dumps = await connection.execute(select(func.sum(runtime_files.c.stored)))
-            snapshots = await connection.execute(select(func.sum(node_snapshots.c.stored)))
-            return sum(int(part.scalar() or 0) for part in (logs, dumps, snapshots))
+            logs = await scalar(connection, select(func.sum(func.length(deltas.c.data))), 0)
+            dumps = await scalar(connection, select(func.sum(runtime_files.c.stored)), 0)
+            snapshots = await scalar(connection, select(func.sum(node_snapshots.c.stored)), 0)
+            return int(logs) + int(dumps) + int(snapshots)
 
 
 def _is_over(before: float) -> ColumnElement[bool]:
@@ -232,4 +232,4 @@ async def _stored(connection: AsyncConnection, keys: list[tuple[str, int]]) -> i
     dumps = select(func.sum(row.stored)).where(has_key((row.job, row.attempt), keys))
     kept = node_snapshots.c
     snapshots = select(func.sum(kept.stored)).where(has_key((kept.job, kept.attempt), keys))
-    return sum([int((await connection.execute(query)).scalar() or 0) for query in (logs, dumps, snapshots)])
+    return sum([int(await scalar(connection, query, 0)) for query in (logs, dumps, snapshots)])

@@ -46,6 +46,11 @@ def pick(row: Any, names: Iterable[str]) -> dict[str, Any]:
     return {name: row[name] for name in names}
 
 
+def text_of(row: Any, name: str) -> str:
+    """Read a text of a row; "" where it is null, as in a row that a join did not find."""
+    return row[name] or ""
+
+
 def read_record(kind: Callable[..., T], row: Mapping[str, Any] | RowMapping, **given: object) -> T:
     """A record whose fields are called like the columns of the row, but for those that are given."""
     names = _readers(kind).items()

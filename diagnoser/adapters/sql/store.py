@@ -6,7 +6,7 @@ from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.archive import ArchiveRepository
 from diagnoser.adapters.sql.attempt_lists import AttemptRepository
 from diagnoser.adapters.sql.audit import AuditRepository
-from diagnoser.adapters.sql.database import Database, create_engine
+from diagnoser.adapters.sql.database import Database, create_engine, scalar
 from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
 from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.adapters.sql.feedback import CaseRepository, FeedbackRepository
@@ -82,7 +82,7 @@ class SqlStore:
         self._needed_schema = self._needed_schema or head()
         async with self.db.reading() as connection:
             query = text("SELECT version_num FROM alembic_version")
-            version: str = (await connection.execute(query)).scalar() or ""
+            version = await scalar(connection, query, "")
             if version > self._needed_schema:
                 await connection.run_sync(check_known)
                 if version != self._newer_schema:

@@ -7,7 +7,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
 from diagnoser.adapters.sql.database import Repository, insert_new
-from diagnoser.adapters.sql.statements import read_record
+from diagnoser.adapters.sql.statements import read_record, text_of
 from diagnoser.adapters.sql.tables import tokens
 from diagnoser.model.access import Credential, StoredToken
 from diagnoser.model.errors import Conflict, existing
@@ -78,5 +78,5 @@ async def _find(connection: AsyncConnection, name: str) -> StoredToken:
 
 def _token_of(row: RowMapping) -> StoredToken:
     return StoredToken(
-        read_record(Credential, row), row["hash"], row["old_hash"] or "", row["old_until"] or 0.0, row["old_used"]
+        read_record(Credential, row), row["hash"], text_of(row, "old_hash"), row["old_until"] or 0.0, row["old_used"]
     )

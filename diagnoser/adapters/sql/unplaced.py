@@ -62,7 +62,7 @@ class UnplacedRepository(Repository):
         query = select(unplaced_streams).where(row.last_seen >= now - KEPT_SECONDS)
         async with self._db.reading() as connection:
             newest_first = query.order_by(row.last_seen.desc(), row.digest).limit(limit)
-            return [_record(found) for found in (await connection.execute(newest_first)).mappings()]
+            return list(map(_record, (await connection.execute(newest_first)).mappings()))
 
     async def count(self, now: float) -> int:
         is_shown = unplaced_streams.c.last_seen >= now - KEPT_SECONDS

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, case, delete, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, case, delete, exists, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.pool import QueuePool
 
-from diagnoser.adapters.sql.database import Repository, insert_new
+from diagnoser.adapters.sql.database import Repository, insert_new, scalar
 from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.tables import (
     HAS_ENDED,
@@ -27,7 +26,7 @@ from diagnoser.adapters.sql.tables import (
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
 from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, BlindSpot, PoolUse, Vitals, Waiting
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.recovery.breaker import stored_cluster
 
 NAMES = 20
 """Jobs that are named, of those that wait."""
@@ -77,19 +76,18 @@ class VitalRepository(Repository):
                 undelivered=await _waiting(
                     connection, and_(is_pending, was_tried), effects.c.created, effects.c.target
                 ),
-                raw_bytes=int(await _scalar(connection, select(func.sum(row.raw_bytes)).where(HAS_RAW)) or 0),
+                raw_bytes=int(await scalar(connection, select(func.sum(row.raw_bytes)).where(HAS_RAW), 0)),
                 leased={
                     "attempt": await _count(connection, and_(IS_OPEN, row.lease > now, row.token != "")),
                     "compaction": await _count(connection, and_(HAS_RAW, row.compacting > now)),
-                    "message": int(
-                        await _scalar(
-                            connection,
-                            select(func.count()).select_from(effects).where(is_pending, effects.c.lease > now),
-                        )
+                    "message": await scalar(
+                        connection,
+                        select(func.count()).select_from(effects).where(is_pending, effects.c.lease > now),
+                        0,
                     ),
                 },
-                tripped=int(
-                    await _scalar(connection, select(func.count()).select_from(breakers).where(breakers.c.tripped))
+                tripped=await scalar(
+                    connection, select(func.count()).select_from(breakers).where(breakers.c.tripped), 0
                 ),
             )
 
@@ -137,12 +135,8 @@ def _waits_since() -> ColumnElement[float]:
     return case((row.dirty > begun, row.dirty), else_=begun)
 
 
-async def _scalar(connection: AsyncConnection, query: Select[Any]) -> Any:
-    return (await connection.execute(query)).scalar()
-
-
 async def _count(connection: AsyncConnection, which: ColumnElement[bool]) -> int:
-    return int(await _scalar(connection, select(func.count()).select_from(attempts).where(which)))
+    return await scalar(connection, select(func.count()).select_from(attempts).where(which), 0)
 
 
 async def _waiting(
@@ -159,9 +153,9 @@ async def _newest_line(connection: AsyncConnection, now: float) -> float:
     """Of running and of ended attempts, as far as these ended lately."""
     row = attempts.c
     heard, newest = row.last_line > now - HEARD_SECONDS, select(func.max(row.last_line))
-    unended = await _scalar(connection, newest.where(IS_UNENDED, heard))
-    ended = await _scalar(connection, newest.where(HAS_ENDED, row.ended > now - HEARD_SECONDS, heard))
-    return max(unended or 0.0, ended or 0.0)
+    unended = await scalar(connection, newest.where(IS_UNENDED, heard), 0.0)
+    ended = await scalar(connection, newest.where(HAS_ENDED, row.ended > now - HEARD_SECONDS, heard), 0.0)
+    return max(unended, ended)
 
 
 async def _agents(connection: AsyncConnection, now: float) -> tuple[AgentSeen, ...]:
@@ -177,7 +171,7 @@ async def _node_logs(connection: AsyncConnection, now: float) -> dict[str, dict[
     logs: dict[str, dict[str, float]] = {}
     for log, last in await connection.execute(newest):
         cluster, _, node = log.removeprefix(NODE_LOG).partition("/")
-        logs.setdefault(cluster or DEFAULT_CLUSTER, {})[node] = last
+        logs.setdefault(stored_cluster(cluster), {})[node] = last
     return logs
 
 

@@ -143,7 +143,7 @@ class Shared:
 def load_shared(settings: Settings) -> Shared:
     """Load the rules, the table of alerts and the client of webhooks. Raises RuleFaults, BadInput."""
     client, alerts = None, alerting.load_routing(settings)
-    if settings.webhook_url or settings.prometheus_url or alerts.receivers:
+    if any((settings.webhook_url, settings.prometheus_url, alerts.receivers)):
         from diagnoser.adapters.http import create_client  # with its certificates, it loads for a while
 
         client = create_client()
@@ -162,7 +162,7 @@ async def running(settings: Settings, stopping: asyncio.Event, shared: Shared | 
         world = await open_world(settings, shared, stack)
         service = await compose(settings, shared, world, stopping, stack)
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(loop) for loop in await _loops(settings, shared, service)]
+            tasks = list(map(group.create_task, await _loops(settings, shared, service)))
             yield create_health(service.web) if settings.role == "worker" else create(service.web)
             for task in tasks:
                 task.cancel()

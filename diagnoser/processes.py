@@ -27,7 +27,7 @@ from diagnoser.config import alerting, authentication, removed_settings, tls
 from diagnoser.config.allowed_hosts import trusted_proxies
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
-from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput, Unavailable, os_reason
 from diagnoser.observability import logging
 from diagnoser.observability.metrics import share
 from diagnoser.supervisor import STOP, Part, Supervisor
@@ -113,7 +113,7 @@ def _supervise(settings: Settings, names: Sequence[str], base: Shared, metrics: 
 
         return Part(name, run)
 
-    return supervisor.run([part(name) for name in names])
+    return supervisor.run(list(map(part, names)))
 
 
 def _wait_for_address(settings: Settings) -> None:
@@ -147,7 +147,7 @@ def _listen(settings: Settings, *, shared: bool) -> socket.socket:
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        raise BadInput(f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}") from error
+        raise BadInput(f"cannot listen on {settings.host}:{settings.port}: {os_reason(error)}") from error
     return listening
 
 

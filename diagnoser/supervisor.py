@@ -73,7 +73,7 @@ class Supervisor:
 
     def run(self, parts: Sequence[Part]) -> bool:
         """Until SIGTERM or SIGINT, and all parts have ended. False when one of them cannot work as it is set up."""
-        self._processes = [_Process(part) for part in parts]
+        self._processes = list(map(_Process, parts))
         lifeline, held = os.pipe()
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _WAITED)
         try:

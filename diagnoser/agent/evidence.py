@@ -161,7 +161,9 @@ async def read_dumps(patterns: Sequence[DumpPattern], window: LaunchWindow) -> A
 def of_file(path: str, data: bytes, node: str = "") -> Collected:
     """Recognize a dump file: its content says what it is, its name of which rank."""
     kind, rank = report.kind_of(data), flight_recorder.rank_of_file(path)
-    if kind is EvidenceKind.RAS or report.names_ranks(data):
+    if kind is EvidenceKind.RAS:
+        return RuntimeFile(kind, data, node=node)
+    if report.names_ranks(data):
         return RuntimeFile(kind, data, node=node)
     return RuntimeFile(kind, data, rank, node) if rank >= 0 else NotCollected(f"{path}: its name ends in no rank")
 
@@ -194,7 +196,7 @@ def parse_output(node: str, output: str, bounds: Bounds) -> Iterator[Collected]:
             data = unpacked.decompress(base64.b64decode(given["data"], validate=True), evidence_runner.FILE_BYTES)
             kind, rank, name = str(given["kind"]), int(given["rank"]), str(given["name"])
             bounds.size -= len(data)
-            if unpacked.unconsumed_tail or bounds.size < 0 or not -1 <= rank < 1 << 31:
+            if any((unpacked.unconsumed_tail, bounds.size < 0, not -1 <= rank < 1 << 31)):
                 raise ValueError("out of bounds")
             yield of_file(name, data, node) if kind == "file" else RuntimeFile(EvidenceKind(kind), data, rank, node)
         except (ValueError, KeyError, TypeError, zlib.error) as error:

@@ -67,7 +67,9 @@ def _topology_lines(text: str) -> Iterator[tuple[str, str]]:
     for line in text.splitlines():
         match = _LEAF.match(line)
         _, _, nodes = line.partition(" Nodes=")
-        if match is None or not nodes.strip():
+        if match is None:
+            continue
+        if not nodes.strip():
             continue
         word = "switch" if match["switch"] else "block"
         name = match[word]

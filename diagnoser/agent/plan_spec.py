@@ -73,7 +73,7 @@ def parse_plan(
         action=Action(plan["action"]),
         job=plan["job"],
         attempt=int(plan["attempt"]),
-        nodes=tuple(valid_node(name) for name in plan["nodes"]),
+        nodes=tuple(map(valid_node, plan["nodes"])),
         failure_type=failure_type,
         variables=variables,
     )

@@ -41,7 +41,9 @@ class RepairEvidence(Generic[S]):
 
     async def of_nodes(self, spec: PlanSpec, nodes: Sequence[str]) -> str:
         """Keep what the nodes say of themselves. Returns what is kept and what is missing; never raises for that."""
-        if not self.cluster.can_ask or not self.table.snapshots:
+        if not self.cluster.can_ask:
+            return ""
+        if not self.table.snapshots:
             return ""
         questions = [
             NodeQuestion(node, command.id, command.argv, command.timeout_seconds, command.bytes)

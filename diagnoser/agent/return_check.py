@@ -54,7 +54,9 @@ class ReturnCheck(Generic[S]):
                 asked = NodeFitness()
                 if self.cluster.can_ask:
                     asked = await self._ask(node, since)
-                if asked.fault or not checks_pairs:
+                if asked.fault:
+                    return asked
+                if not checks_pairs:
                     return asked
                 looped = await self._loop(node)
                 return NodeFitness(looped.fault, "; ".join(filter(None, (asked.checked, looped.checked))))

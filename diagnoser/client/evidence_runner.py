@@ -552,7 +552,9 @@ def own_stack(process: Process, folder: str) -> bytes:
     path = os.path.join(folder, str(process.pid))
     with suppress(OSError, ValueError):
         size = before = os.stat(path).st_size
-        if not catches(process.pid, STACK_SIGNAL) or not is_there(process):
+        if not catches(process.pid, STACK_SIGNAL):
+            return b""
+        if not is_there(process):
             return b""
         os.kill(process.pid, STACK_SIGNAL)
         for _ in range(ANSWER_LOOKS):

@@ -11,6 +11,7 @@ Each function takes the object of the framework, and imports nothing. On every r
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Iterable, Iterator, Mapping, TypeVar
 
 Batch = TypeVar("Batch")
@@ -19,7 +20,7 @@ Batch = TypeVar("Batch")
 def skipped_steps(environment: Mapping[str, str] = os.environ) -> range:
     """Return the steps that train nothing; none without a plan, or where it does not name two steps in order."""
     bounds = environment.get("DIAGNOSER_SKIP_FROM", ""), environment.get("DIAGNOSER_SKIP_TO", "")
-    if not all(bound.isdecimal() and len(bound) < 19 for bound in bounds):
+    if not all(re.fullmatch(r"\d{1,18}", bound) for bound in bounds):
         return range(0)
     return range(int(bounds[0]), int(bounds[1]) + 1)
 
@@ -67,7 +68,7 @@ class RemainingBatches:
             self._drawn = epoch
 
     def __len__(self) -> int:
-        return sum(self._trains(number) for number in range(len(self._batches)))
+        return sum(map(self._trains, range(len(self._batches))))
 
     def __iter__(self) -> Iterator[Any]:
         for _ in range(self._drawn, self.epoch):  # a generator goes on from epoch to epoch

@@ -299,7 +299,9 @@ def _interrupted(deadline: float, shipper: Shipper | None) -> Callable[[], bool]
         now = time.monotonic()
         if now > deadline + 1.0:
             return True
-        if shipper is None or not shipper.failure:
+        if shipper is None:
+            return False
+        if not shipper.failure:
             return False
         return now > began + AWAY_SECONDS
 

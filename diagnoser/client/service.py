@@ -143,7 +143,7 @@ class Service:
             cautions.append(
                 "the token is sent to {} unencrypted: use https where others share the network".format(self.url)
             )
-        return [caution for caution in cautions if caution]
+        return list(filter(None, cautions))
 
     @property
     def _is_exposed(self) -> bool:

@@ -124,7 +124,7 @@ class State:
         """The launch under the names that it had before a restart."""
         if self.job and launch.is_new:
             launch = replace(launch, job=self.job, attempt=self.attempt)
-        if launch.job == self.job and launch.attempt is None:
+        if (launch.job, launch.attempt) == (self.job, None):
             launch = replace(launch, attempt=self.attempt)
         self.job, self.attempt = launch.job, launch.attempt
         return launch

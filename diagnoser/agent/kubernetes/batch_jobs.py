@@ -113,9 +113,9 @@ def seen(job: Mapping[str, Any]) -> SchedulerJob:
     status = fields.section(job, "status")
     conditions = fields.conditions(status)
     failed = conditions.get("Failed") or conditions.get("FailureTarget")
-    if failed and failed.get("reason") == DISRUPTED:
-        return SchedulerJob(OrderState.PREEMPTED)
     if failed:
+        if failed.get("reason") == DISRUPTED:
+            return SchedulerJob(OrderState.PREEMPTED)
         why = ": ".join(str(failed[part]) for part in ("reason", "message") if failed.get(part))
         return SchedulerJob(OrderState.LOST, detail=f"its Job failed: {why[: parsing.TEXT_LENGTH]}")
     if "Complete" in conditions:

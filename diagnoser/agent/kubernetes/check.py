@@ -132,7 +132,9 @@ class _PodGroup:
         """Raises Unavailable where the cluster took a pod away from a node that is up. pods: status of each."""
         for node, pod in zip(self.nodes, pods, strict=True):
             why = fields.text(pod, "reason")  # evicted, preempted, not admitted: a program that fails gives none
-            if pod.get("phase") != "Failed" or not why:
+            if pod.get("phase") != "Failed":
+                continue
+            if not why:
                 continue
             manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
             if manifest and parsing.node(manifest).up:

@@ -73,7 +73,7 @@ class KubernetesBatches:
         """Get the nodes that may be used, as far as they exist."""
         if self.nodes_given:
             paths = [f"{_NODES}/{names.valid(node.name, 'node')}" for node in self.nodes_given]
-            return [found for found in await asyncio.gather(*map(self.kube.get, paths)) if found]
+            return list(filter(None, await asyncio.gather(*map(self.kube.get, paths))))
         return await self._list(_NODES, self.selector)
 
     async def start(self, order: Order) -> None:

@@ -85,7 +85,7 @@ class InformerCache:
         elif reason in TAKEN_AWAY:
             self.reasons[fields.text(about, "uid")] = reason
             _bound(self.reasons)
-        elif about.get("kind") == "Pod" and reason == NOT_SCHEDULED:
+        elif (about.get("kind"), reason) == ("Pod", NOT_SCHEDULED):
             text = " ".join(fields.text(item, "message").split())
             self.waits[fields.text(about, "uid")] = f"{reason}: {text}"[: parsing.TEXT_LENGTH]
             _bound(self.waits)

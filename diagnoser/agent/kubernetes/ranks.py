@@ -53,10 +53,8 @@ def gpus(spec: Mapping[str, Any]) -> int:
 def _by_controller(marks: Mapping[str, Any]) -> int | None:
     index = _number(marks, (_INDEX,))
     job = _number(marks, (_JOB_INDEX,))
-    if index is not None and job:
-        return None  # how many pods the jobs before it have is not known
     if index is not None:
-        return index
+        return None if job else index  # how many pods the jobs before it have is not known
     if job is not None:
         return job
     for kind, number in (_REPLICAS, _OLD_REPLICAS):

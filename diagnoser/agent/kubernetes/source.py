@@ -101,7 +101,9 @@ class KubernetesSource:
 
     async def ship(self, job: WorkloadView, checkpoint: JobCheckpoint, *, rest: bool) -> None:
         """Logs are followed beside the looks: an end waits for them in ``diff``."""
-        if not self.ships or not checkpoint.started:
+        if not self.ships:
+            return
+        if not checkpoint.started:
             return
         for pod in job.pods:
             for run in pod.runs:

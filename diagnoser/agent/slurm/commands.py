@@ -21,7 +21,7 @@ from diagnoser.agent.slurm.parsing import (
     parse_reservation,
     parse_reservations,
 )
-from diagnoser.model.errors import Unavailable
+from diagnoser.model.errors import Unavailable, os_reason
 
 COMMAND_SECONDS = 30.0
 GRACE_SECONDS = 5.0
@@ -85,7 +85,7 @@ async def run(words: Sequence[str], seconds: float, limit: int = READ_BYTES) -> 
             *argv, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
         )
     except OSError as error:
-        return CommandResult(argv, ABSENT, error=f"{argv[0]}: {error.strerror or error}")
+        return CommandResult(argv, ABSENT, error=f"{argv[0]}: {os_reason(error)}")
     communication = asyncio.ensure_future(_outputs(process, limit))
     try:
         output, errors = await asyncio.wait_for(asyncio.shield(communication), seconds)

@@ -98,7 +98,7 @@ class SlurmBatches:
 
     async def _jobs(self, orders: Sequence[Order]) -> Mapping[str, JobRecord]:
         """List jobs by name; of several with a name the job that has not ended, else the last."""
-        names = ",".join(_name(order) for order in orders)
+        names = ",".join(map(_name, orders))
         found = parse_jobs(await self._run(("squeue", "--json", "--states=all", f"--name={names}")))
         jobs = sorted(found.values(), key=lambda job: (not job.finished, job.number))
         return {job.name: job for job in jobs}

@@ -140,7 +140,7 @@ def parse_jobs(text: str) -> dict[int, JobRecord]:
     """Jobs by number, of ``squeue --json`` from Slurm 22.05 on. Raises BadInput."""
     try:
         rows = orjson.loads(text)["jobs"]
-        jobs = [_job(row) for row in rows]
+        jobs = list(map(_job, rows))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"squeue's JSON cannot be read: {type(error).__name__}: {error}") from None
     return {job.number: job for job in jobs}
@@ -412,5 +412,5 @@ def _node_record(name: str, state: str, states: set[str], reason: str, address: 
         reason=_WHEN.sub("", reason.strip()),
         record=f"NodeName={name} State={state} Reason={cause}".rstrip(),
         address=address,
-        gpus=sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", gres)),
+        gpus=sum(map(int, re.findall(r"\bgpu:(?:[^:,()]+:)?(\d+)", gres))),
     )

@@ -77,7 +77,7 @@ class SlurmSource:
     async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
         now: only what comes from now on surely belongs to this launch."""
-        if self.logs and job.restarts and job.output:
+        if all((self.logs, job.restarts, job.output)):
             try:
                 end = log_file.end_of(job.output, LogOffset(), job.uid)
                 self.state.logs[str(job.number)] = replace(end, attempt=job.attempt)

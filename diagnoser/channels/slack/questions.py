@@ -129,7 +129,9 @@ async def _asked_about(
     """The failure that a message asks about, and what its readers may see; None where there is nothing to answer."""
     store, now = services.core.store, services.core.clock()
     thread = await store.alerts.thread_at(place_of(message.channel, message.thread_ts))
-    if thread is None or not message.is_for_us:
+    if thread is None:
+        return None
+    if not message.is_for_us:
         return None
     if message.user not in access.operators:
         await _refuse(services, message, _Refusal.NOT_LISTED)

@@ -125,7 +125,7 @@ def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
 def _list(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     found = find(options.path)
     if options.json:
-        _print(json.dumps([as_json(each) for each in found]))
+        _print(json.dumps(list(map(as_json, found))))
     else:
         for each in found:
             _print(_row(each))
@@ -207,7 +207,7 @@ def as_json(found: Verification) -> dict[str, Any]:
         "path": found.path,
         "state": found.state.value,
         **about,
-        "faults": [asdict(fault) for fault in found.faults],
+        "faults": list(map(asdict, found.faults)),
         "unlisted": list(found.unlisted),
     }
 

@@ -83,7 +83,9 @@ def is_abandoned(about: About, launches: Mapping[int, LaunchRecord]) -> bool:
     launches: all launches of the folder.
     """
     for number, record in launches.items():
-        if number <= about.launch or record.skip_from is None:
+        if number <= about.launch:
+            continue
+        if record.skip_from is None:
             continue
         if record.rollback != about.rollback and record.skip_from <= about.step:
             return True

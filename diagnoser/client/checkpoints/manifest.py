@@ -192,7 +192,7 @@ def read_manifest(directory: str, rank: int, checksum: str = "") -> Manifest:
     """checksum: SHA-256 that it must have, "" for any. Raises NotWhole."""
     name = MANIFEST.format(rank)
     body, found = _read(directory, name)
-    if checksum and found != checksum:
+    if checksum not in ("", found):
         raise NotWhole(name, "it is another than {} names".format(COMPLETE))
     try:
         files = tuple(map(FileSum.of, body["files"]))
@@ -296,7 +296,9 @@ def _take_over(directory: str, rank: int, writer: Writer, *, again: bool) -> Non
 def _may_be_removed(owner: Writer | None, writer: Writer, *, again: bool) -> bool:
     if owner is None:
         return False
-    if again and owner.is_same_process(writer):
+    if not again:
+        return owner.is_gone
+    if owner.is_same_process(writer):
         return True
     return owner.is_gone
 

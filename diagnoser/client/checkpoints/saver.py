@@ -388,7 +388,7 @@ class Checkpointer:
 
 def _place(environment: Mapping[str, str], rank: int | None, ranks: int | None) -> tuple[int, int]:
     """(rank, ranks). Raises ValueError."""
-    if rank is None and ranks is None:
+    if (rank, ranks) == (None, None):
         rank, ranks = _launched_as(environment)
     if rank is None or ranks is None or not 0 <= rank < ranks:
         raise ValueError("rank {} of {} ranks: name both, or neither".format(rank, ranks))

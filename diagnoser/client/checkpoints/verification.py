@@ -124,7 +124,9 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
     """Reads every file, from the disk where the kernel lets go of what it holds in memory. progress: called from
     several threads."""
     found = inspect(path)
-    if found.state is not State.COMPLETE or found.completion is None:
+    if found.state is not State.COMPLETE:
+        return found
+    if found.completion is None:
         return found
     files, _ = _files(path, found.completion)
     done, size = [0], sum(file.size for file in files)
@@ -147,7 +149,7 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
 
 def find(folder: str) -> list[Verification]:
     """Every checkpoint in a folder, and each directory where a save was started, the newest first."""
-    found = [inspect(path) for path in _candidates(folder)]
+    found = list(map(inspect, _candidates(folder)))
     return sorted(found, key=_age, reverse=True)
 
 
@@ -355,7 +357,7 @@ def _candidates(folder: str) -> Iterator[str]:
     """Directories with a file of ours, the folder itself among them."""
     base = os.path.abspath(folder)
     for path, folders, names in os.walk(base):
-        if any(manifests.OURS.match(name) for name in names):
+        if any(map(manifests.OURS.match, names)):
             folders.clear()
             yield path
         elif path[len(base) :].count(os.sep) >= DEEPEST:

@@ -42,7 +42,7 @@ def bundle(
         "system": platform.platform(),
         "settings": {name: shown(getattr(site, name)) for name in sorted(site.model_fields_set)},
         "faults": faults,
-        "health": [asdict(part) for part in parts],
+        "health": list(map(asdict, parts)),
         "errors": recent_errors(log) if log else [],
     }
     redact = load_redactor(site, addresses=True)

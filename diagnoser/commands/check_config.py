@@ -21,7 +21,7 @@ def check_config(
     found = asyncio.run(self_check.findings(os.environ, reach=not offline))
     faults = list(self_check.faults_of(found))
     if as_json:
-        print_json({"ok": not faults, "faults": faults, "parts": [asdict(finding) for finding in found]})
+        print_json({"ok": not faults, "faults": faults, "parts": list(map(asdict, found))})
     else:
         for finding in found:
             if not finding.faults:

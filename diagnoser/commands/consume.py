@@ -194,7 +194,7 @@ async def _run(
         stopping = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-        beside = [asyncio.create_task(loop) for loop in (ingest.run(), registry.follow(), unplaced.run())]
+        beside = list(map(asyncio.create_task, (ingest.run(), registry.follow(), unplaced.run())))
         try:
             await _until_stopped(asyncio.create_task(consumer.run(stopping)), stopping)
         finally:

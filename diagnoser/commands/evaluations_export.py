@@ -1,5 +1,6 @@
 """`evaluations export`: the scores of a run, for spreadsheets, documents and MLflow."""
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Annotated
@@ -88,4 +89,4 @@ def _log_to_mlflow(progress: RunProgress, rows: Sequence[Row]) -> None:
 
 def _mlflow_name(name: str) -> str:
     """Replace what MLflow refuses in the name of a metric, such as the comma of "acc,none"."""
-    return "".join(letter if letter.isalnum() or letter in "_-. /" else "_" for letter in name)
+    return re.sub(r"[^\w\-. /]", "_", name)

@@ -173,5 +173,5 @@ def _check_places(volumes: Iterable[str], run: TrialRun) -> None:
     places = [Path(run.folder), Path(run.directory)]
     places += filter(Path.exists, map(Path(run.directory).joinpath, run.suite.all_checkpoints))
     for place in places:
-        if not any(PurePosixPath(place).is_relative_to(volume) for volume in volumes):
+        if not any(map(PurePosixPath(place).is_relative_to, volumes)):
             raise BadInput(f"pods would not have {place}: it is below no --claim or --host-path")

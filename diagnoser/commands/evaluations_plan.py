@@ -155,7 +155,7 @@ def _as_json(plan: Schedule, expected: RuntimeEstimates, suite: Suite, in_line_s
     """As programs read it: shards are "pieces" there."""
     placements = []
     for placement in plan.placements:
-        batch = {"pieces": [asdict(shard) for shard in placement.batch.shards], "seconds": placement.batch.seconds}
+        batch = {"pieces": list(map(asdict, placement.batch.shards)), "seconds": placement.batch.seconds}
         placements.append({**asdict(placement), "batch": batch})
     return {
         "suite": suite.name,
@@ -166,5 +166,5 @@ def _as_json(plan: Schedule, expected: RuntimeEstimates, suite: Suite, in_line_s
         "load": expected.load,
         "start": expected.start,
         "placements": placements,
-        "scorings": [asdict(scoring) for scoring in plan.scorings],
+        "scorings": list(map(asdict, plan.scorings)),
     }

@@ -36,7 +36,7 @@ def explained(verdict: Diagnosis, kept: Sequence[Line], hang: HangReport | None 
     verdict_json = contract(verdict)
     if hang:
         verdict_json["hang"] = {**(verdict_json["hang"] or {}), **hang_contract(hang)}
-    return {**verdict_json, "context": [asdict(excerpt) for excerpt in excerpts(verdict, kept)]}
+    return {**verdict_json, "context": list(map(asdict, excerpts(verdict, kept)))}
 
 
 def explain(

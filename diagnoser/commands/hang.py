@@ -32,7 +32,7 @@ def hang(
         raise BadInput(f"{folder} is no folder")
     names = report.current(path.name for path in folder.iterdir() if path.is_file())
     evidence = report.read((name, files.content(folder / name, BYTES_MAX)) for name in names)
-    if not (evidence.dumps or evidence.ras or evidence.stacks):
+    if not any((evidence.dumps, evidence.ras, evidence.stacks)):
         for name, why in evidence.rejected:
             complain(f"diagnoser: {folder / name}: {why}")
         raise BadInput(f"{folder} holds no flight-recorder dump, RAS answer or stack dump")

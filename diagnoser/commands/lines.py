@@ -1,5 +1,6 @@
 """`logs`: the lines of a job as they came, from a running service."""
 
+import math
 import sys
 from typing import Annotated, Any
 from urllib.parse import quote, urlencode
@@ -37,7 +38,8 @@ def logs(
     options: dict[str, object] = {"source": source, "node": node, "rank": rank, "to": last, "limit": _WINDOW}
     given = {name: value for name, value in options.items() if value not in (None, "")}
     following: int | None = first
-    while following is not None and (last is None or following <= last):
+    end = math.inf if last is None else last
+    while following is not None and following <= end:
         query = urlencode(given | {"from": following})
         window = fetch_json(f"{place}/attempts/{attempt}/lines?{query}", token)
         if as_json:

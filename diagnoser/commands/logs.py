@@ -30,7 +30,7 @@ def consulted(settings: Settings, knowledge: RuleKnowledge) -> Iterator[Consult]
 
     Raises RuleFaults, BadInput where the site's prompts or patterns are faulty.
     """
-    if not settings.llm_url or settings.llm_trigger == "never":
+    if not settings.asks_model:
         yield lambda verdict, log, facts: verdict
         return
     # Here, because the client of the model takes a second to load.
@@ -76,7 +76,7 @@ _work: Callable[[Path], object] | None = None
 def each_on_a_core(work: Callable[[Path], T], paths: Sequence[Path], *, alone: bool) -> Iterator[T]:
     """The result for each file, in their order, as it is there. alone: in this process, where work has a connection."""
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else 1
-    if alone or min(cores, len(paths)) < 2 or Path("-") in paths:
+    if any((alone, min(cores, len(paths)) < 2, Path("-") in paths)):
         yield from map(work, paths)
         return
     # A single file needs none of it.
@@ -153,8 +153,7 @@ def diagnose(
                 return error
             return consult(diagnosis, log, facts)
 
-        asks_model = bool(settings.llm_url) and settings.llm_trigger != "never"
-        for path, diagnosis in zip(files, each_on_a_core(verdict_of, files, alone=asks_model), strict=True):
+        for path, diagnosis in zip(files, each_on_a_core(verdict_of, files, alone=settings.asks_model), strict=True):
             if isinstance(diagnosis, BadInput):
                 complain(f"diagnoser: {diagnosis}")
                 failed = True

@@ -21,7 +21,7 @@ def markdown(name: str, verdict: Diagnosis, kept: Sequence[Line], redact: Redact
     parts = [*_verdict(name, verdict)]
     for excerpt in excerpts(verdict, kept):
         parts += ["", _block(masked_lines(_lines(excerpt), redact))]
-    return "\n".join(redact(part) for part in parts) + "\n"
+    return "\n".join(map(redact, parts)) + "\n"
 
 
 def _verdict(name: str, verdict: Diagnosis) -> Iterator[str]:

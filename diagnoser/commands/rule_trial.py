@@ -14,7 +14,7 @@ from diagnoser.commands.terminal import AsJson, ReadToken, out, print_json, prin
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.learning.workbench import examples_of
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, os_reason
 from diagnoser.rules.line_match import LineConditions, LineMatcher, LineTexts, Span
 
 SHOWN = 10
@@ -68,7 +68,7 @@ def _in_log(matcher: LineMatcher, analyzer: LogAnalyzer, path: Path) -> Found:
         with path.open("rb") as file:
             log = analyzer.read(file)
     except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}") from None
+        raise BadInput(f"{path}: {os_reason(error)}") from None
     texts = LineTexts([*(line.body for line in log.evidence.lines), *log.messages])
     hits = [_line(text, spans) for text, spans in matcher.search(texts, lambda: False)]
     return {"file": str(path), "matched": len(hits), "searched": len(texts), "items": hits[:SHOWN]}

@@ -25,7 +25,8 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     own = frozenset({settings.host.lower(), urlsplit(settings.base_url).hostname or ""} - {""})
     if given:
         return given | own
-    if settings.tokens.get_secret_value().strip(" ,") or settings.oidc_issuer or not is_loopback(settings.host):
+    tokens = settings.tokens.get_secret_value().strip(" ,")
+    if any((tokens, settings.oidc_issuer, not is_loopback(settings.host))):
         return frozenset({"*"})
     return own
 

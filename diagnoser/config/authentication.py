@@ -41,7 +41,9 @@ def is_loopback(host: str) -> bool:
 def check_bind_address(settings: Settings, *, stored: bool) -> None:
     """stored: whether the database holds tokens or users. Raises BadInput when the service would listen beyond loopback
     without either."""
-    if is_loopback(settings.host) or stored:
+    if is_loopback(settings.host):
+        return
+    if stored:
         return
     if not tokens(settings) and not settings.oidc_issuer:
         raise BadInput(

@@ -58,7 +58,9 @@ def laid_over(shipped: Mapping[str, str], site: Mapping[str, str], disabled: Dis
 
 def rule_id(path: str) -> str:
     """The id of the rule that a file holds by its path; "" for filters and tables."""
-    if "/" not in path or path.startswith(FILTERS):
+    if "/" not in path:
+        return ""
+    if path.startswith(FILTERS):
         return ""
     return path.rpartition("/")[2].removesuffix(".yaml")
 
@@ -94,7 +96,7 @@ def folder_texts(folder: Path) -> dict[str, str]:
 def _check_places(folder: Path, site: Iterable[str], shipped: Iterable[str]) -> None:
     """Raises BadInput for a file that looks as if it was meant to be read, and is not."""
     tables = {path for path in shipped if "/" not in path} | {DISABLED}
-    for name in sorted(path for path in site if "/" not in path and path not in tables):
+    for name in sorted({path for path in site if "/" not in path} - tables):
         for close in get_close_matches(name, tables, 1, 0.8):
             raise BadInput(f"{folder / name} is no table of the rules: did you mean {close}?")
     for path in sorted((*folder.rglob("*.yaml"), *folder.rglob("*.yml"))):
@@ -106,7 +108,7 @@ def _check_places(folder: Path, site: Iterable[str], shipped: Iterable[str]) -> 
 def _check_disabled(disabled: DisabledFile, paths: Iterable[str]) -> None:
     """Raises BadInput for a name that nothing bears: a slip, or a rule that an upgrade took away."""
     known = set(paths)
-    ids = {rule_id(path) for path in known}
+    ids = set(map(rule_id, known))
     unknown = [f"rule {name}" for name in disabled.rules if name not in ids]
     unknown += [f"file {FILTERS}{name}.yaml" for name in disabled.filters if f"{FILTERS}{name}.yaml" not in known]
     if unknown:

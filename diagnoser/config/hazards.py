@@ -1,6 +1,6 @@
 """Settings that are sound one by one, and together have no effect, or another one than their site expects."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from diagnoser.config.authentication import is_loopback
@@ -12,8 +12,18 @@ RETENTION_LEAST_DAYS = 8
 Condition = Callable[[Settings], object]
 
 
+def _is_set(settings: Settings, *names: str) -> bool:
+    """Tell whether one of the settings has a value."""
+    return any(getattr(settings, name) for name in names)
+
+
 def _has_callers(settings: Settings) -> bool:
-    return bool(settings.tokens.get_secret_value() or settings.oidc_issuer)
+    return _is_set(settings, "tokens", "oidc_issuer")
+
+
+def _without(needed: Sequence[str], *names: str) -> Condition:
+    """Make the condition that one of the settings has a value, and none of those that it needs."""
+    return lambda settings: _is_set(settings, *names) and not _is_set(settings, *needed)
 
 
 _HAZARDS: tuple[tuple[Condition, str], ...] = (
@@ -32,15 +42,15 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         "DIAGNOSER_BASE_URL names this machine alone: links in alerts open nothing elsewhere. Set the public address",
     ),
     (
-        lambda s: s.llm_url and not s.llm_model,
+        _without(["llm_model"], "llm_url"),
         "DIAGNOSER_LLM_URL is set without DIAGNOSER_LLM_MODEL: most servers refuse a request without a model. Set it",
     ),
     (
-        lambda s: s.llm_model and not s.llm_url,
+        _without(["llm_url"], "llm_model"),
         "DIAGNOSER_LLM_MODEL has no effect: no model is asked without DIAGNOSER_LLM_URL",
     ),
     (
-        lambda s: s.llm_api_key.get_secret_value() and not (s.llm_url or s.embedding_url),
+        _without(["llm_url", "embedding_url"], "llm_api_key"),
         "DIAGNOSER_LLM_API_KEY has no effect: no model is asked without DIAGNOSER_LLM_URL",
     ),
     (
@@ -56,7 +66,7 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         "DIAGNOSER_EMBEDDING_URL and DIAGNOSER_EMBEDDING_MODEL have an effect together only: set both",
     ),
     (
-        lambda s: s.webhook_secret.get_secret_value() and not s.webhook_url,
+        _without(["webhook_url"], "webhook_secret"),
         "DIAGNOSER_WEBHOOK_SECRET has no effect: nothing is sent without DIAGNOSER_WEBHOOK_URL",
     ),
     (
@@ -71,7 +81,7 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         "DIAGNOSER_ARCHIVE_ENDPOINT has no effect: DIAGNOSER_ARCHIVE is no s3://bucket/prefix",
     ),
     (
-        lambda s: (s.archive_retention_days or s.max_archived_bytes) and not s.archive,
+        _without(["archive"], "archive_retention_days", "max_archived_bytes"),
         "DIAGNOSER_ARCHIVE_RETENTION_DAYS and DIAGNOSER_MAX_ARCHIVED_BYTES have no effect without DIAGNOSER_ARCHIVE",
     ),
     (
@@ -82,7 +92,7 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         f"a retention of less than {RETENTION_LEAST_DAYS} days has no effect: set that, or 0 for ever",
     ),
     (
-        lambda s: (s.oidc_client_id or s.oidc_roles) and not s.oidc_issuer,
+        _without(["oidc_issuer"], "oidc_client_id", "oidc_roles"),
         "DIAGNOSER_OIDC_CLIENT_ID and DIAGNOSER_OIDC_ROLES have no effect without DIAGNOSER_OIDC_ISSUER",
     ),
     (

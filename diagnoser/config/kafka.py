@@ -43,7 +43,9 @@ def _read(path: Path) -> dict[str, str]:
         raise BadInput(f"DIAGNOSER_KAFKA_PROPERTIES: {error}") from None
     result: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip() or line.lstrip().startswith("#"):
+        if not line.strip():
+            continue
+        if line.lstrip().startswith("#"):
             continue
         name, equals, value = line.partition("=")
         if not equals:

@@ -71,7 +71,7 @@ def endpoint(settings: Settings) -> "OpenAIModel":
 
 def connected(settings: Settings, stack: AsyncExitStack) -> "OpenAIModel | None":
     """As ``endpoint``, closed with the stack; None where no model is configured."""
-    if not settings.llm_url or settings.llm_trigger == "never":
+    if not settings.asks_model:
         return None
     model = endpoint(settings)
     stack.push_async_callback(model.close)

@@ -188,7 +188,7 @@ async def _database(settings: Settings) -> str:
 async def _schema(settings: Settings) -> str:
     url = settings.database_url
     found, needed = await administration.schema(url), migrations.head()
-    if found and found != needed:
+    if found not in ("", needed):
         engine = create_engine(url)
         try:
             async with engine.connect() as connection:

@@ -276,6 +276,11 @@ class Settings(ChannelSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Lowest level that is logged.")
 
+    @property
+    def asks_model(self) -> bool:
+        """Whether a language model is asked about failures."""
+        return bool(self.llm_url) and self.llm_trigger != "never"
+
 
 SECRETS = frozenset(name for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
 FROM_FILES = SECRETS | {"database_url"}
@@ -316,7 +321,9 @@ def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str
     values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
     faults = removed_settings.faults(environment)
     for name, value in sorted(environment.items()):
-        if not name.startswith(PREFIX) or name in _NOT_OURS:
+        if not name.startswith(PREFIX):
+            continue
+        if name in _NOT_OURS:
             continue
         field = name.removeprefix(PREFIX).lower()
         if field in _FILE_SETTINGS:

@@ -3,13 +3,13 @@
 import ssl
 
 from diagnoser.config.settings import Settings
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, os_reason
 
 
 def check_certificate(settings: Settings) -> None:
     """Raises BadInput for a certificate that cannot be used: better at the start than with the first request."""
     certificate, key = settings.tls_certificate, settings.tls_key
-    if certificate is None and key is None:
+    if (certificate, key) == (None, None):
         return
     if certificate is None or key is None:
         missing = "DIAGNOSER_TLS_KEY" if key is None else "DIAGNOSER_TLS_CERTIFICATE"
@@ -18,7 +18,7 @@ def check_certificate(settings: Settings) -> None:
         try:
             file.open("rb").close()
         except OSError as error:
-            raise BadInput(f"{file} cannot be read: {error.strerror or error}") from None
+            raise BadInput(f"{file} cannot be read: {os_reason(error)}") from None
     try:
         # An empty password, so that a key that needs one is a fault and no question at the terminal.
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(certificate, key, password="")

@@ -69,11 +69,9 @@ class FailureMemory:
     def similar(self, case: AblationCase) -> tuple[str, ...]:
         """Similar confirmed failures, in words for a model."""
         sign = signature.signature_of(case.subject.log, case.diagnosis)
-        described = []
-        for match in self._index.nearest(signature.vector(sign), confirmed_failures.RIVALS):
-            if match.confirmed.attempt != _key(case) and match.score >= confirmed_failures.ALIKE:
-                described.append(confirmed_failures.describe(match))
-        return tuple(described[: confirmed_failures.TOLD])
+        nearest = self._index.nearest(signature.vector(sign), confirmed_failures.RIVALS)
+        alike = confirmed_failures.alike(nearest, _key(case))
+        return tuple(map(confirmed_failures.describe, alike[: confirmed_failures.TOLD]))
 
 
 def _confirmed_failure(case: AblationCase) -> ConfirmedFailure:

@@ -1,7 +1,7 @@
 """What people confirmed: shown beside a new failure, told to the model, and sometimes the verdict itself."""
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Protocol
@@ -210,7 +210,7 @@ class ConfirmedFailures:
         by_id: dict[str, Similar] = {}
         for near in nearest:
             by_id.setdefault(near.confirmed.diagnosis, near)
-        others = [near for near in by_id.values() if near.confirmed.attempt != record.attempt and near.score >= ALIKE]
+        others = alike(by_id.values(), record.attempt)
         return sorted(others, key=lambda near: (-near.score, near.confirmed.diagnosis))[:limit], failure
 
     async def describe_similar(self, record: DiagnosisRecord) -> SimilarFailures:
@@ -235,8 +235,7 @@ class ConfirmedFailures:
         except DiagnoserError as error:
             structlog.get_logger().warning("confirmed_failures_away", error=str(error))
             return ()
-        alike = [near for near in nearest if near.score >= ALIKE and near.confirmed.attempt != attempt]
-        return tuple(map(describe, alike[:TOLD]))
+        return tuple(map(describe, alike(nearest, attempt)[:TOLD]))
 
     @property
     def _embedder_name(self) -> str:
@@ -340,7 +339,9 @@ class ConfirmedFailures:
 
         Without a vector, callers fall back on hashed words.
         """
-        if self.embedder is None or not sign.text:
+        if self.embedder is None:
+            return None, None
+        if not sign.text:
             return None, None
         try:
             (embedding,) = await self.embedder.embed([sign.text])
@@ -350,6 +351,11 @@ class ConfirmedFailures:
             self.metrics.observe_embedding_failure(reason)
             return None, reason
         return hashing.unpacked(hashing.packed(embedding)), None
+
+
+def alike(nearest: Iterable[Similar], attempt: AttemptKey) -> list[Similar]:
+    """Keep the failures of other attempts that are near enough to be told of."""
+    return [near for near in nearest if near.score >= ALIKE and near.confirmed.attempt != attempt]
 
 
 def confirmed(record: DiagnosisRecord, feedback: Feedback, evidence: Evidence) -> ConfirmedFailure:
@@ -415,7 +421,7 @@ def _overruled(diagnosis: Diagnosis, found: Found, policy: Policy, labels: Mappi
     """The rules' verdict with the cause, and the line, that a person named. None where it says so already."""
     judged = found.judged
     root = found.root or diagnosis.root_cause
-    if judged.type is diagnosis.type and root == diagnosis.root_cause:
+    if (judged.type, root) == (diagnosis.type, diagnosis.root_cause):
         return None
     if category_of(judged.type) in (Category.NONE, Category.UNKNOWN):
         return None  # who ended a run is for the scheduler to say, each time
@@ -481,7 +487,9 @@ def _decided(
 def _with_root(diagnosis: Diagnosis, nearest: Sequence[Similar], evidence: Evidence) -> Diagnosis:
     """An adopted verdict with the line that says here what the judged line said there; numbers and hosts may differ."""
     precedent = diagnosis.precedent
-    if precedent is None or diagnosis.root_cause is not None:
+    if precedent is None:
+        return diagnosis
+    if diagnosis.root_cause is not None:
         return diagnosis
     names = signature.node_names(evidence)
     judged = [near.confirmed.line for near in nearest if near.confirmed.diagnosis == precedent.diagnosis]

@@ -95,14 +95,18 @@ def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | 
 
     root: the line that the rules take for the cause. named: the one that a person named.
     """
-    if root is None or not root.stream.from_job:
+    if root is None:
+        return None
+    if not root.stream.from_job:
         return None
     shapes, trace = LineShapes(evidence), _trace_of(evidence, root)
     frames = _frames(trace)
     line = shapes.of(root)
     named_line = shapes.of(named) if named else ""
     complaints = _complaints(evidence, shapes)
-    if not line or len(complaints) > _COMPLAINTS:
+    if not line:
+        return None
+    if len(complaints) > _COMPLAINTS:
         return None
     if not signature.is_telling(Signature(" ".join((line, named_line, *frames))), _TELLING):
         return None
@@ -112,8 +116,8 @@ def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | 
 def find_line(evidence: Evidence, wanted: str) -> Line | None:
     """The first line of the job that has this shape."""
     shapes = LineShapes(evidence)
-    for line in evidence.lines:
-        if line.stream.from_job and shapes.of(line) == wanted:
+    for line in evidence.job_lines:
+        if shapes.of(line) == wanted:
             return line
     return None
 
@@ -123,8 +127,8 @@ def rules_root(evidence: Evidence, diagnosis: Diagnosis) -> Line | None:
     use = diagnosis.model
     if use is None or use.before is None or not diagnosis.decided_by.startswith("llm:"):
         return signature.root_line(evidence, diagnosis.root_cause)
-    for line in evidence.lines:
-        if line.stream.from_job and line.number == use.before.line:
+    for line in evidence.job_lines:
+        if line.number == use.before.line:
             return line
     return None
 
@@ -141,7 +145,9 @@ class Found:
 def newest(judged: Sequence[ConfirmedFailure], here: Lesson, attempt: AttemptKey, evidence: Evidence) -> Found | None:
     """The newest judgement of the same failure. judged: of failures with the root line of the one here."""
     for entry in judged:
-        if entry.attempt == attempt or not _is_same(entry, here):
+        if entry.attempt == attempt:
+            continue
+        if not _is_same(entry, here):
             continue
         wanted = entry.lesson.named if entry.lesson else ""
         if not wanted:
@@ -154,9 +160,13 @@ def newest(judged: Sequence[ConfirmedFailure], here: Lesson, attempt: AttemptKey
 def _is_same(judged: ConfirmedFailure, here: Lesson) -> bool:
     """Whether a judged failure is the one here, in all that both show of the cause."""
     lesson = judged.lesson
-    if lesson is None or (lesson.root, lesson.frames) != (here.root, here.frames):
+    if lesson is None:
         return False
-    if judged.type is FailureType.COMPLETED and lesson.exact != here.exact:
+    if (lesson.root, lesson.frames) != (here.root, here.frames):
+        return False
+    if judged.type is not FailureType.COMPLETED:
+        return here.complaints <= lesson.complaints
+    if lesson.exact != here.exact:
         return False
     return here.complaints <= lesson.complaints
 
@@ -174,7 +184,9 @@ def lines_of(evidence: Evidence, here: Lesson) -> set[int]:
     shapes, traces = LineShapes(evidence), {trace.raised: trace for trace in evidence.tracebacks}
     indices = set[int]()
     for index, line in enumerate(evidence.lines):
-        if not line.stream.from_job or shapes.of(line) != here.root:
+        if not line.stream.from_job:
+            continue
+        if shapes.of(line) != here.root:
             continue
         trace = traces.get(index)
         if _exact(line, trace, shapes) != here.exact:
@@ -208,8 +220,8 @@ def as_root(evidence: Evidence, line: Line) -> RootCause:
 def _complaints(evidence: Evidence, shapes: LineShapes) -> frozenset[str]:
     """Digests of the shapes of all lines of the job that complain."""
     digests = set[str]()
-    for line in evidence.lines:
-        if line.mark >= Mark.SEVERITY and line.stream.from_job:
+    for line in evidence.job_lines:
+        if line.mark >= Mark.SEVERITY:
             digests.add(hashlib.sha256(shapes.of(line).encode("utf-8", "replace")).hexdigest()[:16])
     return frozenset(digests)
 

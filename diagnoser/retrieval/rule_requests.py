@@ -38,7 +38,9 @@ def rule_wanted(record: DiagnosisRecord, confirmed: ConfirmedFailure) -> Learned
 def _false_alarm(record: DiagnosisRecord, confirmed: ConfirmedFailure) -> bool:
     """Whether a shipped rule named a failure where there was none."""
     verdict = record.diagnosis
-    if confirmed.type is not FailureType.COMPLETED or verdict.category in _NEVER:
+    if confirmed.type is not FailureType.COMPLETED:
+        return False
+    if verdict.category in _NEVER:
         return False
     if verdict.decided_by.startswith(f"rule:{LEARNED_PREFIX}"):
         return False
@@ -49,7 +51,9 @@ def _known_already(record: DiagnosisRecord, confirmed: ConfirmedFailure, categor
     verdict = record.diagnosis
     if verdict.precedent:
         return verdict.precedent.before.type is confirmed.type
-    if verdict.type is not confirmed.type or verdict.is_undecided:
+    if verdict.type is not confirmed.type:
+        return False
+    if verdict.is_undecided:
         return False
     if category is Category.SCRIPT:
         return verdict.decided_by.startswith(("rule:", "heuristic:"))

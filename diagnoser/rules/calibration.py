@@ -173,7 +173,9 @@ def _is_by_unknown_sender(failure: FailureType, root: Candidate | None) -> bool:
     line tells of the end, also a plain request to end, or the code of ``timeout``."""
     if root is None:
         return failure not in (FailureType.SEGMENTATION_FAULT, FailureType.UNKNOWN)
-    return failure is FailureType.HOST_OUT_OF_MEMORY and root.specificity < Specificity.MESSAGE
+    if failure is not FailureType.HOST_OUT_OF_MEMORY:
+        return False
+    return root.specificity < Specificity.MESSAGE
 
 
 def review_kind(kind: VerdictKind, failure: FailureType, maturity: Maturity | None) -> str:

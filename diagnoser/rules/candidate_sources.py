@@ -326,7 +326,9 @@ def _role_there(candidate: Candidate, log: RuleLog) -> Role:
     trace = log.trace_of(candidate)
     if trace and _is_at_exit(log.evidence, trace):
         return Role.TEARDOWN
-    if candidate.is_vague and log.refers_elsewhere(candidate):
+    if not candidate.is_vague:
+        return candidate.role
+    if log.refers_elsewhere(candidate):
         return Role.WRAPPER
     return candidate.role
 
@@ -542,6 +544,8 @@ def _role_of_printed(index: int, raised: RaisedException, log: RuleLog) -> Role:
         return role
     if log.has_cause_below(index):
         return Role.WRAPPER
-    if raised.is_generic and table.is_carrier(raised.name, raised.message):
+    if not raised.is_generic:
+        return role
+    if table.is_carrier(raised.name, raised.message):
         return Role.WRAPPER
     return role

@@ -97,7 +97,9 @@ def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
     least = _HABIT if alone else 1
 
     def is_survived(candidate: Candidate) -> bool:
-        if candidate.logged and survivals[_message_of(candidate, run.evidence)] >= least:
+        if not candidate.logged:
+            return went_on_speaking(run.evidence, candidate)
+        if survivals[_message_of(candidate, run.evidence)] >= least:
             return True
         return went_on_speaking(run.evidence, candidate)
 
@@ -169,7 +171,9 @@ def _carries_cause(candidate: Candidate) -> bool:
 
 def _is_mild(candidate: Candidate, evidence: Evidence) -> bool:
     severity = evidence.lines[candidate.line].severity
-    if severity is None or severity > Severity.WARNING:
+    if severity is None:
+        return False
+    if severity > Severity.WARNING:
         return False
     if not candidate.is_failure:
         return False
@@ -436,7 +440,9 @@ def _first(candidates: Sequence[Candidate], evidence: Evidence) -> Candidate:
     """The first candidate; for a vague line of nobody in particular, whose place among the streams nobody knows, the
     first exception of a rank."""
     first = candidates[0]
-    if first.rank is not None or not first.is_vague:
+    if first.rank is not None:
+        return first
+    if not first.is_vague:
         return first
     for other in filter(attrgetter("raised"), candidates):
         if other.rank is None:
@@ -477,7 +483,7 @@ def _same_failure_window(first: Candidate, other: Candidate, evidence: Evidence)
         return False
     if abs(there.number - here.number) > SAME_STORY:
         return False
-    return first.rank == other.rank or None in (first.rank, other.rank)
+    return len({first.rank, other.rank} - {None}) < 2
 
 
 def _why_later(root: Candidate, other: Candidate) -> RejectionReason:

@@ -668,7 +668,9 @@ def _shared(log: _Log) -> CleanEnd | None:
     """What each of several processes says but once, behind its loop, where no complaint follows."""
     for stream, template in log.processes.shared.items():
         index = _index_of(log.evidence.lines, template.last[1], stream)
-        if index is None or index >= log.spoken:
+        if index is None:
+            continue
+        if index >= log.spoken:
             continue
         if log.table.says_beginning(log.evidence.lines[index].body):
             continue

@@ -95,7 +95,9 @@ class ExceptionLines:
         body = line[:_LONGEST]
         for form in self._anchored.rows(body):
             match = _regex(form.pattern).search(body)
-            if match is None or (form.unless and _regex(form.unless).search(body)):
+            if match is None:
+                continue
+            if form.unless and _regex(form.unless).search(body):
                 continue
             return _printed(form, match, list(islice(below, _DEEPEST)))
         return None
@@ -113,7 +115,7 @@ class ExceptionLines:
 
 
 def _printed(form: _Form, match: Any, below: Sequence[str]) -> PrintedException:
-    groups = {name: value or "" for name, value in match.groupdict().items()}
+    groups = match.groupdict("")
     continued = list(_continued(form, below))
     parts = [groups.get("message", ""), *(text for _, text in continued)]
     message = " ".join(filter(None, map(str.strip, parts)))
@@ -141,7 +143,9 @@ def _continued(form: _Form, below: Iterable[str]) -> Iterator[tuple[int, str]]:
     for number, line in enumerate(below, 1):
         if left == 0:
             return
-        if line.startswith(_FRAME) or line.lstrip().startswith(_ENDS):
+        if line.startswith(_FRAME):
+            return
+        if line.lstrip().startswith(_ENDS):
             return
         if not line.strip():
             continue

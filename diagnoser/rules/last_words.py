@@ -160,7 +160,7 @@ def _printed_before(report: ExitReport, lines: Sequence[Line]) -> tuple[list[int
             named.append(index)
         if _is_of(report, reporter, line):
             printed.append(index)
-    if printed or report.ranks or reporter.names_process:
+    if any((printed, report.ranks, reporter.names_process)):
         return printed[-_LAST_WORDS:], True
     return (named or before)[-_LAST_WORDS:], False
 

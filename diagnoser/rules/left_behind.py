@@ -377,7 +377,9 @@ def _counted_lines(
     words = frozenset[str]().union(*(loop.words for loop in loops if loop.counts))
     rows = defaultdict[str, dict[Process, list[list[int]]]](dict)
     for line, process in zip(evidence.lines, of, strict=True):
-        if process is None or not _is_always_labeled(line):
+        if process is None:
+            continue
+        if not _is_always_labeled(line):
             continue
         shape = words_of(line.body)
         if shape in words:

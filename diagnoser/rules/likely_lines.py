@@ -296,7 +296,7 @@ class _LogFacts:
         for index, line in enumerate(evidence.lines):
             if _is_weighed(line.body):
                 self.by_speaker[line.speaker].append(index)
-        self._shapes = [shape_of(line) for line in evidence.lines]
+        self._shapes = list(map(shape_of, evidence.lines))
         self._raised = {trace.raised: number for number, trace in enumerate(evidence.tracebacks)}
         self._causes = {trace.cause for trace in evidence.tracebacks} - {-1}
         self._exits = {report.line for report in evidence.exits}
@@ -342,7 +342,9 @@ class _LogFacts:
 
     def is_statement(self, index: int) -> bool:
         """Whether the line is no detail of one above it."""
-        return index not in self._frames and not self._lines[index].is_indented
+        if index in self._frames:
+            return False
+        return not self._lines[index].is_indented
 
     def of_record(self, index: int) -> Iterator[str]:
         """The rating of the line, and its part in a traceback or a report."""

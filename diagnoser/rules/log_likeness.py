@@ -316,7 +316,9 @@ def _ends_like_a_run(evidence: Evidence, last: Sequence[Line], text: _Text) -> b
 
 
 def _is_of_run(line: str, text: _Text) -> bool:
-    return text.kind(line) is LineKind.RUN and not _SYSTEM_LOG.match(line)
+    if text.kind(line) is not LineKind.RUN:
+        return False
+    return not _SYSTEM_LOG.match(line)
 
 
 def _is_at_margin(evidence: Evidence, trace: Traceback) -> bool:

@@ -54,7 +54,9 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
 def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
     """Whether the program, where it logs the error of line ``index``, says how it goes on."""
     line = _log_line(evidence, index, trace)
-    if line is None or _FATAL.search(line.body[:_READ]):
+    if line is None:
+        return False
+    if _FATAL.search(line.body[:_READ]):
         return False
     return bool(_GOES_ON.search(line.body[:_READ]))
 
@@ -104,7 +106,9 @@ def _log_line(evidence: Evidence, index: int, trace: int) -> Line | None:
 def _is_logger_line(line: Line) -> bool:
     if _LEVEL.search(line.body[:_HEAD]):
         return True
-    return line.severity in _CAUGHT and not _NATIVE.match(line.body)
+    if line.severity not in _CAUGHT:
+        return False
+    return not _NATIVE.match(line.body)
 
 
 def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:

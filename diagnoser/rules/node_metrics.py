@@ -5,6 +5,7 @@ so that only series of the nodes that were asked about count.
 """
 
 import math
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
@@ -64,7 +65,7 @@ class NodeMetricTable(StrictModel):
 
     def query(self, metric: NodeMetric, nodes: Collection[str]) -> str:
         """The expression for the metric of these nodes, by whichever label names them."""
-        names = "|".join(_pattern(node) for node in sorted(nodes))
+        names = "|".join(map(_pattern, sorted(nodes)))
         selectors = [f'{metric.series}{{{label}=~"(?:{names})(?:[.:].*)?"}}' for label in self.node_labels]
         return " or ".join(selectors)
 
@@ -177,7 +178,7 @@ def _words(metric: NodeMetric, gpu: str, finding: _Finding) -> str:
 def _pattern(node: str) -> str:
     """A node's short name as RE2 within a quoted text of PromQL: what is no plain character is any one."""
     short = node.partition(".")[0]
-    return "".join(char if char.isalnum() or char in "-_" else "." for char in short)
+    return re.sub(r"[^\w-]", ".", short)
 
 
 def _clean(text: str) -> str:

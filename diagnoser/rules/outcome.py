@@ -93,7 +93,9 @@ def reported(events: Iterable[Event]) -> Ending | None:
 
 def is_success(ending: Ending | None) -> bool | None:
     """Whether the run completed; None where nobody says so, or says that it was taken away."""
-    if ending is None or ending.outcome not in (Outcome.COMPLETED, Outcome.FAILED):
+    if ending is None:
+        return None
+    if ending.outcome not in (Outcome.COMPLETED, Outcome.FAILED):
         return None
     return not ending.is_failure
 
@@ -110,7 +112,7 @@ def _ending_of(event: Event) -> Ending | None:
             return Ending(Outcome.CANCELLED, _T.CANCELLED, EXIT_EVENT)
         case EventKind.PREEMPTED:
             return Ending(Outcome.PREEMPTED, _T.PREEMPTED, EXIT_EVENT)
-        case EventKind.EXIT if event.code is not None or event.signal is not None:
+        case EventKind.EXIT if (event.code, event.signal) != (None, None):
             return of_status(event.code or 0, event.signal or 0)
     return None
 
@@ -148,9 +150,13 @@ def decide_ending(testimony: Testimony) -> Ending:
 def _clean_status(testimony: Testimony) -> Ending | None:
     """A status of success, which only a diverged loss contradicts."""
     known, root = testimony.reported, testimony.root
-    if known is None or known.is_failure:
+    if known is None:
         return None
-    if root is not None and root.type is _T.LOSS_DIVERGENCE:
+    if known.is_failure:
+        return None
+    if root is None:
+        return known
+    if root.type is _T.LOSS_DIVERGENCE:
         return None
     return known
 
@@ -158,9 +164,13 @@ def _clean_status(testimony: Testimony) -> Ending | None:
 def _order(testimony: Testimony) -> Ending | None:
     """The scheduler's word that it took the run away, unless a failure came before."""
     known, root = testimony.reported, testimony.root
-    if known is None or known.outcome not in (Outcome.CANCELLED, Outcome.PREEMPTED):
+    if known is None:
         return None
-    if root is not None and root.is_root:
+    if known.outcome not in (Outcome.CANCELLED, Outcome.PREEMPTED):
+        return None
+    if root is None:
+        return known
+    if root.is_root:
         return None
     return known
 
@@ -173,7 +183,7 @@ def _cause(testimony: Testimony) -> Ending | None:
     kind = _T.UNKNOWN if _says_nothing(root) else root.type
     if root.type is _T.LOSS_DIVERGENCE:
         known = None
-    if root.by == LIKELY_LINE and known is None and not testimony.ended_badly:
+    if all((root.by == LIKELY_LINE, known is None, not testimony.ended_badly)):
         # a line that looks like a cause does not show that the run failed
         return Ending(Outcome.UNKNOWN, kind, root.by)
     return Ending(decide_outcome(known, root.type, hung=testimony.hung), kind, root.by)

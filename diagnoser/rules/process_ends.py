@@ -170,7 +170,9 @@ def _raised_behind(evidence: Evidence, candidate: Candidate) -> Iterator[Line]:
     """What its process raised after the candidate, but for what followed from an exception."""
     speaker, start = evidence.lines[candidate.line].speaker, evidence.tracebacks[candidate.trace].raised
     for trace in evidence.tracebacks:
-        if trace.cause >= 0 or trace.start <= start:
+        if trace.cause >= 0:
+            continue
+        if trace.start <= start:
             continue
         later = evidence.lines[trace.raised]
         if later.speaker == speaker:
@@ -197,7 +199,9 @@ def _reported(evidence: Evidence, complaining: frozenset[int]) -> Iterator[Proce
 
 
 def _ends_process(candidate: Candidate, evidence: Evidence, traced: Collection[int]) -> bool:
-    if candidate.exit or candidate.logged:
+    if candidate.exit:
+        return False
+    if candidate.logged:
         return False
     if not candidate.is_failure:
         return False
@@ -220,7 +224,9 @@ def blames_peer(candidate: Candidate, line: Line) -> bool:
         return True
     if not candidate.raised:
         return False
-    if candidate.type in _LOST and _matches(_PEER, line.body):
+    if candidate.type not in _LOST:
+        return _matches(COMPLAINTS, line.body)
+    if _matches(_PEER, line.body):
         return True
     return _matches(COMPLAINTS, line.body)
 

@@ -175,12 +175,13 @@ def _quoted(lines: Sequence[Line]) -> Iterator[int]:
     blocks = dict[object, _Block]()
     for index, line in enumerate(lines):
         form = _form_of(line)
-        if form and form.last is None:
+        if form is None:
+            if line.speaker in blocks:
+                yield from _continued(blocks, index, line)
+        elif form.last is None:
             yield index
-        elif form:
+        else:
             blocks[line.speaker] = _Block(form, line.number, [index])
-        elif line.speaker in blocks:
-            yield from _continued(blocks, index, line)
 
 
 def _form_of(line: Line) -> QuotedForm | None:

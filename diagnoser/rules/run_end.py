@@ -163,7 +163,7 @@ class _CleanEnd:
             return False
         is_near = self.line - other.line <= SAME_STORY
         if self.candidate.is_by_rule:
-            return self.candidate.is_vague and is_near and other.is_root
+            return all((self.candidate.is_vague, is_near, other.is_root))
         if other.exit:
             return not is_retried(self.run.evidence, other.line)
         if other.role not in _WITH_CAUSE:
@@ -210,7 +210,9 @@ class _CleanEnd:
             return False  # its work was done
         if _is_of_leaving_peer(other):
             return False
-        if other.logged and spoke_on(self.run.evidence, other.line, self.traced):
+        if not other.logged:
+            return not self._is_verdict_on(other)
+        if spoke_on(self.run.evidence, other.line, self.traced):
             return False  # the program caught it
         return not self._is_verdict_on(other)
 
@@ -233,7 +235,7 @@ def _is_another_rank(line: Line, last: Line) -> bool:
     """Whether the lines are of two ranks, each with a stream of its own."""
     if line.stream == last.stream:
         return False
-    return line.rank != last.rank and min(line.rank, last.rank) >= 0
+    return 0 <= min(line.rank, last.rank) < max(line.rank, last.rank)  # both are known, and differ
 
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:

@@ -203,7 +203,7 @@ def load_lists(path: str, text: str) -> Lists:
     """The named lists of ``explains.yaml``. Raises RuleFaults with every fault."""
     table, faults = yaml_loader.read(path, text, _ListFile)
     for name in table.lists if table else ():
-        if name == "all" or name in set(FailureType):
+        if name in {"all", *FailureType}:
             faults.append(Fault(path, yaml_loader.locate(text, "lists", name), f"'{name}' has a meaning already"))
     return yaml_loader.sound(table, faults).lists
 

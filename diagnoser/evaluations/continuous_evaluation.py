@@ -50,7 +50,9 @@ def _last_evaluated(job: str, runs: Iterable[TrialRun], suite: str) -> Follow | 
     earlier: list[Follow] = []
     for run in runs:
         follow = run.suite.follow
-        if run.suite.name != suite or follow is None:
+        if run.suite.name != suite:
+            continue
+        if follow is None:
             continue
         if follow.job == job:
             earlier.append(follow)

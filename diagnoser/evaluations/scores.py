@@ -117,7 +117,9 @@ def _reported(trial: TrialRecord, metric: str) -> float | None:
     """The standard error that stands beside the metric, under its name with an ending or with a word put in, such as
     ``acc_stderr,none`` for ``acc,none``."""
     for name, value in trial.scores.items():
-        if name == metric or _IS_ERROR.sub("", name) != metric:
+        if name == metric:
+            continue
+        if _IS_ERROR.sub("", name) != metric:
             continue
         if 0 < value < math.inf:
             return value

@@ -146,7 +146,7 @@ class _Task(StrictModel):
     def _complete(self) -> Self:
         if bool(self.after) != bool(self.model):
             raise ValueError("must have both after and model, or neither")
-        if self.after and not (self.infer and self.score):
+        if self.after and None in (self.infer, self.score):
             raise ValueError("must have infer and score of its own, as it comes after another task")
         return self
 

@@ -208,7 +208,7 @@ def _copy(source: Path, files: _Files, copy: Path, limits: CopyLimits) -> None:
         for name, (size, _) in files.items():
             place = f"{source.name}/{name}".rstrip("/")
             checksum = _copy_file(source / name, copy / place, pace)
-            if _checksum(copy / place) != checksum or (copy / place).stat().st_size != size:
+            if (_checksum(copy / place), (copy / place).stat().st_size) != (checksum, size):
                 raise _Refused(f"the copy of {name or source.name} differs from it")
             written.append((place, size, checksum))
         if _files(source) != files:

@@ -59,7 +59,9 @@ def objection_to_end(kind: FailureType, cited: Sequence[Line], diagnosis: Diagno
         return f"the model says {kind}, but {contradiction}"
     # A record says many things, such as a start; what in it ends the attempt is ``reported``.
     printed = (line.stream.provenance for line in cited if line.stream.source not in RECORDS)
-    if Provenance.SCHEDULER in printed or _knows_no_failure(diagnosis):
+    if Provenance.SCHEDULER in printed:
+        return ""
+    if _knows_no_failure(diagnosis):
         return ""
     if kind is not FailureType.COMPLETED and _is_weighed_as(kind, cited, diagnosis):
         return ""
@@ -68,21 +70,26 @@ def objection_to_end(kind: FailureType, cited: Sequence[Line], diagnosis: Diagno
 
 def _contradiction(kind: FailureType, diagnosis: Diagnosis, reported: Ending | None) -> str:
     """What is known of the end that rules the model's one out. Orders to stop may be told more exactly by a line."""
-    if kind is FailureType.COMPLETED and diagnosis.outcome is Outcome.HUNG:
+    if (kind, diagnosis.outcome) == (FailureType.COMPLETED, Outcome.HUNG):
         return "the run hangs"
-    if kind is FailureType.COMPLETED and (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.FAILED):
+    failed = FailureType.COMPLETED, Category.UNKNOWN, Outcome.FAILED
+    if (kind, diagnosis.category, diagnosis.outcome) == failed:
         return "the run failed"
     if reported is None:
         return ""
-    ordered = category_of(reported.type) is Category.NONE and reported.type is not FailureType.COMPLETED
-    if ordered and kind is not FailureType.COMPLETED:
-        return ""
-    return f"it is reported as {reported.outcome}"
+    other = f"it is reported as {reported.outcome}"
+    if category_of(reported.type) is not Category.NONE:
+        return other
+    if FailureType.COMPLETED in (reported.type, kind):
+        return other
+    return ""
 
 
 def _knows_no_failure(diagnosis: Diagnosis) -> bool:
     """Whether neither rules nor reports know of a failure that the model's word could end."""
-    if diagnosis.category is Category.NONE or diagnosis.decided_by == LIKELY_LINE:
+    if diagnosis.category is Category.NONE:
+        return True
+    if diagnosis.decided_by == LIKELY_LINE:
         return True
     return (diagnosis.category, diagnosis.outcome) == (Category.UNKNOWN, Outcome.UNKNOWN)
 

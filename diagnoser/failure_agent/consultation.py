@@ -190,7 +190,9 @@ class Consultation:
     def _contradicts(self, answer: Checked) -> bool:
         """Whether the answer names a cause, and another than the rules, where they do not only guess."""
         rules = self._subject.diagnosis
-        if rules.is_undecided or not evidence.names_cause(answer.answer):
+        if rules.is_undecided:
+            return False
+        if not evidence.names_cause(answer.answer):
             return False
         return rules.type not in (FailureType.UNKNOWN, answer.answer.type)
 
@@ -259,7 +261,7 @@ def prepare(
         subject.diagnosis, facts, view, subject.background, subject.confirmed_failures, pseudonyms, marker
     )
     asked = build_question(config.prompt, variables, Answer, tools)
-    all_nodes = bool(facts.nodes or facts.job.nodes or facts.job.rank_nodes)
+    all_nodes = any((facts.nodes, facts.job.nodes, facts.job.rank_nodes))
     context = CheckContext(view.lines, nodes, ranks, pseudonyms, asked.request.system, all_nodes)
     toolbox = Toolbox(Look(view.lines, subject.evidence, pseudonyms), marker)
     return ConsultationRound(asked, context, marker, toolbox)

@@ -52,7 +52,9 @@ def closing_of(outcome: AttemptOutcome, *, is_down: bool) -> Closing:
         return Closing.AUTOMATIC
     if is_down and outcome.state in _MAY_MOVE:
         return Closing.OPEN
-    if outcome.category == Category.UNKNOWN or outcome.state is None:
+    if outcome.category == Category.UNKNOWN:
+        return Closing.UNKNOWN
+    if outcome.state is None:
         return Closing.UNKNOWN
     return _need(outcome)
 

@@ -231,7 +231,7 @@ def _closed(failures: _Failures, groups: Categorical[K]) -> list[tuple[K, int, i
 
 
 def _by_week(failures: _Failures) -> list[ClosedShare]:
-    starts, weeks = np.unique([week_of(time) for time in failures.runs.diagnosed.tolist()], return_inverse=True)
+    starts, weeks = np.unique(list(map(week_of, failures.runs.diagnosed.tolist())), return_inverse=True)
     groups = _closed(failures, Categorical(weeks, starts.tolist()))
     return [_share("", closed, automatic, start) for start, closed, automatic in groups]
 

@@ -170,7 +170,7 @@ def _columns(header: Sequence[str]) -> Sequence[int]:
     missing = [column for column in COLUMNS if column not in names]
     if missing:
         raise BadInput(f"the trace has no column {', '.join(missing)}")
-    return [names.index(column) for column in COLUMNS]
+    return list(map(names.index, COLUMNS))
 
 
 def _job(row: Sequence[str], columns: Sequence[int]) -> _Job:

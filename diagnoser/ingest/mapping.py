@@ -97,7 +97,7 @@ class Candidate:
             match = self.pattern.search(value)
             if not match:
                 return ""
-            groups = match.groups()
+            groups = match.groups("")
             value = _matched(match)
         if self.template:
             value = self._filled(labels, known, groups, absent)
@@ -107,7 +107,7 @@ class Candidate:
 
     def _added(self, value: str) -> str:
         """The number with ``plus`` on it; unchanged where it is no number of at most nine digits."""
-        if value.isdecimal() and len(value) < 10:
+        if re.fullmatch(r"\d{1,9}", value):
             return str(int(value) + self.plus)
         return value
 
@@ -115,14 +115,14 @@ class Candidate:
         self,
         labels: Mapping[str, str],
         known: Mapping[Field, str],
-        groups: Sequence[str | None],
+        groups: Sequence[str],
         absent: frozenset[str],
     ) -> str:
         parts = list(self.template)
         for index in range(1, len(parts), 2):
             part = parts[index]
             if part.isdecimal():
-                parts[index] = groups[int(part) - 1] or ""
+                parts[index] = groups[int(part) - 1]
             elif part in FIELDS:
                 parts[index] = known.get(part, "")
             else:
@@ -338,11 +338,8 @@ def _is_label(part: str) -> bool:
 
 def _matched(match: Any) -> str:
     """The pattern's first group; all of the match where it has none."""
-    groups = match.groups()
-    if groups:
-        return groups[0] or ""
-    whole: str = match[0]
-    return whole
+    first: str = next(iter(match.groups("")), match[0])
+    return first
 
 
 def _names(*orders: Mapping[Field, Iterable[Candidate]]) -> frozenset[str]:

@@ -78,7 +78,7 @@ def epoch(value: Any) -> float:
     """Seconds since the epoch of a time as records write it; infinity when unusable."""
     if type(value) is str:
         value = _iso(value)
-    if type(value) is float or type(value) is int:
+    if type(value) in (float, int):
         if YEAR_2000 <= value < YEAR_2100:
             return float(value)
         for ticks in _TICKS:

@@ -22,7 +22,9 @@ def vouched_source(source: str, values: Mapping[str, str]) -> str:
     """
     if source in KERNEL_SOURCES and _why_not_kernel(values):
         return SYSLOG
-    if source == DAEMON and not _may_be_daemon(values):
+    if source != DAEMON:
+        return source
+    if not _may_be_daemon(values):
         return SYSLOG
     return source
 

@@ -65,7 +65,7 @@ _BEYOND_IT = frozenset({Action.NOTIFY_USER, Action.ROLLBACK_AND_RESUBMIT})
 def recommend(diagnosis: Diagnosis) -> Recommendation:
     """STOP only where a stable rule says that only a person, or an older checkpoint, can help: a wrong STOP ends a job
     that would have gone on."""
-    if diagnosis.category is Category.NONE and diagnosis.outcome is Outcome.COMPLETED:
+    if (diagnosis.category, diagnosis.outcome) == (Category.NONE, Outcome.COMPLETED):
         return Recommendation.CONTINUE
     if diagnosis.category in (Category.NONE, Category.UNKNOWN):
         return Recommendation.UNKNOWN

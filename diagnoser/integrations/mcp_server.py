@@ -73,7 +73,7 @@ class Reader:
         advice. Runs that ended well are among them (category `none`)."""
         since = (self._now() - timedelta(hours=hours)).isoformat()
         page = await self._api.diagnoses(job=job or None, node=node or None, q=words or None, since=since, limit=limit)
-        return self._answer({"diagnoses": [_row(one) for one in page["items"]], "more": bool(page["next"])})
+        return self._answer({"diagnoses": list(map(_row, page["items"])), "more": bool(page["next"])})
 
     async def read_diagnosis(self, id: Id) -> str:
         """Why a job failed: root cause with its line, rank and node, the evidence, what followed from it, the advice,
@@ -97,7 +97,7 @@ class Reader:
         """What happened to a node (drained, back, down, by whom and why), and the verdicts that name it."""
         events = await self._api.node_events(node, cluster=cluster or None)
         page = await self._api.diagnoses(node=node, cluster=cluster or None, limit=20)
-        return self._answer({"node": node, "events": events, "diagnoses": [_row(one) for one in page["items"]]})
+        return self._answer({"node": node, "events": events, "diagnoses": list(map(_row, page["items"]))})
 
     def _answer(self, data: Mapping[str, Any]) -> str:
         return fenced(data, f"DATA-{secrets.token_hex(8)}", self.redact)

@@ -86,7 +86,9 @@ def usable(patterns: Iterable[str], shapes: Sequence[TemplateStats]) -> list[str
     """The patterns that know some of the shapes, and nothing that says other words."""
     sound = []
     for pattern in dict.fromkeys(patterns):
-        if len(pattern) > LONGEST or not _PATTERN.fullmatch(pattern):
+        if len(pattern) > LONGEST:
+            continue
+        if not _PATTERN.fullmatch(pattern):
             continue
         known = _known(pattern, shapes)
         if known and not any(is_too_wide(pattern, messages(shapes[number])[0]) for number in known):
@@ -104,7 +106,9 @@ def is_too_wide(pattern: str, text: str) -> bool:
     """Whether a pattern that takes the message also takes it with another word in the place of one of its own."""
     known, words = RoutineFilter("", (pattern,)), 0
     for token in _TOKEN.finditer(text):
-        if _DIGITS.search(token[0]) or not _LETTERS.search(token[0]):
+        if _DIGITS.search(token[0]):
+            continue
+        if not _LETTERS.search(token[0]):
             continue
         words += 1
         if known.takes(text[: token.start()] + _LETTERS.sub("qq", token[0]) + text[token.end() :]):

@@ -178,19 +178,25 @@ class LogAgent:
 
     def _has_proved_itself(self, rule: LearnedRule) -> bool:
         enough = self._config.promote_after
-        return bool(enough) and rule.counts.confirmed >= enough and not rule.counts.wrong
+        if rule.counts.wrong:
+            return False
+        return 0 < enough <= rule.counts.confirmed
 
     async def _propose(self, record: DiagnosisRecord, facts: Facts) -> None:
         """Store a rule for the routine of a clean run that no rule of its family knows."""
         family = family_of(facts.job)
         others = await self._store.rules.page(LearnedRuleQuery(filters=True, family=family), "", RULES)
-        if len(others) >= RULES or len(facts.baseline.runs) < RUNS_NEEDED:
+        if len(others) >= RULES:
+            return
+        if len(facts.baseline.runs) < RUNS_NEEDED:
             return
         log = await self._history.logs.load(record.attempt)
         shapes = await asyncio.to_thread(self._unknown, log.delta, facts, list(map(read, others)))
         named = "\0".join((family, *map(filter_writer.from_shape, shapes)))
         rule_id = f"filter_{hashlib.sha256(named.encode()).hexdigest()[:16]}"
-        if not shapes or await self._store.rules.find(rule_id):
+        if not shapes:
+            return
+        if await self._store.rules.find(rule_id):
             return
         patterns, author = await filter_writer.write(self._writer, shapes, self._config.mask)
         text, kind = "\n".join(patterns), str(FailureType.COMPLETED)

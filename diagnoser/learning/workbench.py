@@ -188,7 +188,7 @@ class RuleWorkbench:
         """Hold the lines of the attempts to search, as many of them as can be read in time."""
         held, now = self._held, self.seconds()
         await self._list_attempts(now)
-        size = sum(_size(lines) for lines in held.lines.values())
+        size = sum(map(_size, held.lines.values()))
         wanted = [*held.cases[:1], *held.healthy[:1], *held.cases[1:], *held.healthy[1:]]
         for record in wanted:
             if _name(record) in held.lines:

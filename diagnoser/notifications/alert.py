@@ -174,12 +174,12 @@ def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
         diagnosis=plan.diagnosis,
         plan=plan.id if plan.state is PlanState.WAITING else "",
         owner=plan.tenant,
-        repeats=plan.state is PlanState.WAITING and plan.reason == PlanReason.PLACE_FAILS,
+        repeats=(plan.state, plan.reason) == (PlanState.WAITING, PlanReason.PLACE_FAILS),
     )
 
 
 def _plan_state(plan: Plan) -> str:
-    if plan.state is PlanState.SENT and plan.reason == PlanReason.BAD_CHECKPOINT:
+    if (plan.state, plan.reason) == (PlanState.SENT, PlanReason.BAD_CHECKPOINT):
         return "goes back to a checkpoint that is bad"
     return _PLAN_STATES.get(plan.state, plan.state.value.replace("_", " "))
 

@@ -117,7 +117,9 @@ class AlertRouting:
         if receiver in self.receivers:
             names.add(EVERYONE)
         for row in self.table.rows:
-            if row.when.labels or row.when.clusters:
+            if row.when.labels:
+                continue
+            if row.when.clusters:
                 continue
             if not names.isdisjoint(row.to):
                 return True
@@ -135,7 +137,9 @@ class AlertRouting:
         """Why the row does not apply, "" when it does."""
         if why := _why_not(row.when, alert):
             return why
-        if row.to != (OWNER,) or self._receivers_of(OWNER, alert):
+        if row.to != (OWNER,):
+            return ""
+        if self._receivers_of(OWNER, alert):
             return ""
         return f"no receiver is known for the user {alert.owner}" if alert.owner else "the job's user is not known"
 
@@ -191,7 +195,7 @@ def _hold(hours: QuietHours, receiver: str, severity: Severity) -> bool:
     """Whether these quiet hours hold back an alert of that severity for that receiver."""
     if severity in hours.except_severities:
         return False
-    return EVERYONE in hours.to or receiver in hours.to
+    return not {EVERYONE, receiver}.isdisjoint(hours.to)
 
 
 def _end(hours: QuietHours, now: float) -> float | None:

@@ -1,5 +1,6 @@
 """Finds what the service cannot see: a service that hears nothing must not look healthy. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -65,9 +66,12 @@ def _has_stopped(vitals: Vitals) -> bool:
     if not vitals.newest_line:
         return False
     quiet = vitals.time - vitals.newest_line
-    return (quiet > THRESHOLDS.line and vitals.running >= 2) or (
-        quiet > THRESHOLDS.line_unannounced and vitals.together >= TOGETHER
-    )
+    longest = math.inf
+    if vitals.running >= 2:
+        longest = THRESHOLDS.line
+    if vitals.together >= TOGETHER:
+        longest = min(longest, THRESHOLDS.line_unannounced)
+    return quiet > longest
 
 
 def _agents(vitals: Vitals) -> Iterator[BlindSpot]:
@@ -146,7 +150,7 @@ def _silent_nodes(vitals: Vitals, heard: Mapping[str, float]) -> Iterator[BlindS
 def _node_logs_never_sent(vitals: Vitals) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
         is_there = vitals.time - agent.last_seen <= THRESHOLDS.agent
-        if is_there and vitals.busy and agent.cluster not in vitals.node_logs:
+        if all((is_there, vitals.busy, agent.cluster not in vitals.node_logs)):
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_NEVER_SENT,
                 agent.cluster,

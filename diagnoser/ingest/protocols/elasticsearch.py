@@ -202,9 +202,9 @@ def _documents(rows: Sequence[bytes]) -> Sequence[Any]:
     """Documents, each or why it is none. Read together: a call for each costs as much as reading a short one."""
     with suppress(orjson.JSONDecodeError):
         documents = orjson.loads(b"[" + b",".join(rows) + b"]")
-        if len(documents) == len(rows) and all(type(document) is dict for document in documents):
+        if len(documents) == len(rows) and set(map(type, documents)) <= {dict}:
             return documents  # type: ignore[no-any-return]
-    return [_document(row) for row in rows]
+    return list(map(_document, rows))
 
 
 def _document(row: bytes) -> Any:

@@ -82,7 +82,7 @@ def _answer(batch: Batch, receipt: IngestReceipt, _: RequestHead) -> Answer:
     """The sender made the body for this service: one without a usable line is its mistake."""
     if not batch.blocks:
         raise BadInput("no usable line: " + ("; ".join(batch.errors) or "the body holds no record"))
-    if receipt.rejected or receipt.duplicates or receipt.cut or receipt.errors:
+    if any((receipt.rejected, receipt.duplicates, receipt.cut, receipt.errors)):
         return Answer(200, orjson.dumps(asdict(receipt)), JSON)
     return Answer()
 

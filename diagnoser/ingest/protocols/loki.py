@@ -282,7 +282,7 @@ def _read_times(stamps: list[bytes]) -> list[float]:
     """Timestamp messages to seconds, those of the usual form all at once."""
     joined = b"".join([stamp.ljust(_TIME_BYTES, b"\0") for stamp in stamps])
     if len(joined) != _TIME_BYTES * len(stamps):
-        return [_read_time(stamp) for stamp in stamps]
+        return list(map(_read_time, stamps))
     rows = np.frombuffer(joined, np.uint8).reshape(-1, _TIME_BYTES)
     goes_on, digits = rows > 0x7F, (rows & 0x7F).astype(np.int64)
     is_usual = (

@@ -166,7 +166,7 @@ class _Request:
             check_count(self._records, RECORDS_LIMIT, "records")
             try:
                 time = _json_time(record.get("timeUnixNano")) or _json_time(record.get("observedTimeUnixNano"))
-                attributes = [_json_key_value(item) for item in record.get("attributes") or ()]
+                attributes = list(map(_json_key_value, record.get("attributes") or ()))
                 text = _json_value(record.get("body"))
             except (AttributeError, TypeError, ValueError) as error:
                 self.batch.reject(f"record {self._records}: not a log record: {error}")

@@ -196,7 +196,7 @@ def read(log: IndexedLog, choice: LogChoice, rows: int) -> tuple[LogWindow, LogF
 def ranks_of(text: str) -> frozenset[int]:
     """``0-2,7`` -> 0, 1, 2, 7; ``none`` stands for rows of no rank. Raises BadInput."""
     ranks: set[int] = set()
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in filter(None, map(str.strip, text.split(","))):
         if part == NO_RANK:
             ranks.add(NOBODY)
         elif named := _range(part):
@@ -219,12 +219,11 @@ def _range(text: str) -> range:
 
 
 def _page(log: IndexedLog, window: LogWindow, facets: LogFacets) -> LogPage:
-    rows = [LogRowShape.from_row(row) for row in window.rows]
+    rows = list(map(LogRowShape.from_row, window.rows))
     previous = following = None
-    if rows and window.before:
-        previous = rows[0].id
-    if rows and window.after:
-        following = rows[-1].id
+    if rows:
+        previous = rows[0].id if window.before else None
+        following = rows[-1].id if window.after else None
     return LogPage.filled_from(
         window,
         lines=log.index.lines,

@@ -76,7 +76,7 @@ class EvaluationDetail(EvaluationShape):
 @router.get("/evaluations", dependencies=READ, responses=LIST_ERRORS, summary="List evaluation runs")
 async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], core: Core) -> list[EvaluationShape]:
     """The newest first."""
-    return [EvaluationShape.from_run(run) for run in await core.store.trials.runs(query.limit)]
+    return list(map(EvaluationShape.from_run, await core.store.trials.runs(query.limit)))
 
 
 @router.get("/evaluations/{id}", dependencies=READ, responses=READ_ERRORS, summary="One evaluation run")

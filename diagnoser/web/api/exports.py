@@ -208,7 +208,7 @@ async def _json(pages: AsyncIterator[Page], redact: Redact) -> AsyncIterator[str
 
 def csv_lines(rows: Iterable[Iterable[object]]) -> str:
     text = io.StringIO()
-    csv.writer(text).writerows([csv_cell(value) for value in row] for row in rows)
+    csv.writer(text).writerows(list(map(csv_cell, row)) for row in rows)
     return text.getvalue()
 
 

@@ -234,7 +234,7 @@ async def find_lines(scope: Scoped, attempt: AttemptKey, words: str, limit: int)
 
 def _check(body: NewFeedback, record: DiagnosisRecord) -> None:
     """Raises BadInput where the parts contradict each other."""
-    correction = body.type or body.root_line or body.root_id or body.node or body.rank is not None
+    correction = any((body.type, body.root_line, body.root_id, body.node, body.rank is not None))
     if body.verdict is FeedbackVerdict.CORRECTED and not correction:
         raise BadInput("a correction needs at least one of type, root_line, node and rank")
     if body.verdict is FeedbackVerdict.CONFIRMED and body.type not in (None, record.diagnosis.type):

@@ -189,7 +189,7 @@ async def search(
     key, wanted = AttemptKey(id, attempt), query.streams()
     total = await logs.search.total(key, wanted)
     answer = await logs.search.answer(key, query.search(), wanted, query.place)
-    items = [MatchingLineShape.from_match(match) for match in answer.lines]
+    items = list(map(MatchingLineShape.from_match, answer.lines))
     return LineMatches(
         items=items, matches=answer.matches, searched=answer.searched, total=total, next=answer.place or None
     )

@@ -61,7 +61,7 @@ async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessageP
     """Ordered by key. `state=dead` lists the dead letters."""
     records = await core.store.outbox.page(query.state or "", query.after, query.limit + 1)
     shown, after = first_page(records, query.limit, attrgetter("message.key"))
-    return MessagePage(items=[MessageSchema.from_record(record) for record in shown], next=after)
+    return MessagePage(items=list(map(MessageSchema.from_record, shown)), next=after)
 
 
 @router.post(

@@ -184,7 +184,7 @@ async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
     plans = await core.store.plans.page(where, query.after, query.limit + 1)
     shown, after = first_page(plans, query.limit, attrgetter("id"))
-    return PlanPage(items=[PlanShape.from_plan(plan) for plan in shown], next=after)
+    return PlanPage(items=list(map(PlanShape.from_plan, shown)), next=after)
 
 
 @router.get("/plans/{id}", dependencies=READ, responses=READ_ERRORS, summary="One plan")

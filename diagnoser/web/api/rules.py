@@ -101,7 +101,7 @@ async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage
     where = LearnedRuleQuery((query.state,) if query.state else (), filters=query.filters)
     rules = await core.store.rules.page(where, query.after, query.limit + 1)
     shown, after = first_page(rules, query.limit, attrgetter("id"))
-    return LearnedPage(items=[LearnedShape.from_rule(rule) for rule in shown], next=after)
+    return LearnedPage(items=list(map(LearnedShape.from_rule, shown)), next=after)
 
 
 @router.get("/rules/{id}", dependencies=READ, responses=READ_ERRORS, summary="One learned rule")

@@ -71,5 +71,5 @@ async def index(query: Annotated[UnplacedQuery, Query()], core: Core) -> Unplace
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
     now = core.clock()
     records = await core.store.unplaced.page(now, query.limit)
-    items = [UnplacedSchema.from_record(record) for record in records]
+    items = list(map(UnplacedSchema.from_record, records))
     return UnplacedPage(items=items, total=await core.store.unplaced.count(now))

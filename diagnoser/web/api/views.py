@@ -109,10 +109,11 @@ def checked_query(listed: ListName, query: str) -> str:
         given = dict(parse_qsl(query.removeprefix("?"), max_num_fields=40))
     except ValueError:
         raise BadInput("query: it cannot be read") from None
-    chosen = {name: value for name, value in sorted(given.items()) if value and name not in _PLACES}
+    chosen = {name: value for name, value in sorted(given.items()) if name not in _PLACES}
     filters = dict(chosen)
     within = filters.pop("within", "")
-    if within and (within not in WITHIN or listed is not ListName.DIAGNOSES):
+    known = tuple(WITHIN) if listed is ListName.DIAGNOSES else ()
+    if within not in ("", *known):
         raise BadInput(f"query: within must be one of {', '.join(WITHIN)}, of diagnoses only")
     try:
         _MODELS[listed].model_validate(filters)

@@ -75,7 +75,9 @@ class AuditedCalls:
 
     def _is_news(self, call: AuditedCall, status: int) -> bool:
         """Not for what was refused unseen: who is throttled may not fill the log instead."""
-        if call.actor is None or status in (HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)):
+        if call.actor is None:
+            return False
+        if status in (HTTPStatus.TOO_MANY_REQUESTS, *range(500, 600)):
             return False
         key = (call.actor.name, call.address, call.action, str(status))
         if call.time - self._refused.get(key, float("-inf")) < REFUSED_SECONDS:
@@ -87,5 +89,5 @@ class AuditedCalls:
         """Nothing for a caller whom nobody knows: guesses are counted, and would fill the log."""
         if call.actor is None:
             return
-        object_id = "/".join(str(value) for value in scope.get("path_params", {}).values())
+        object_id = "/".join(map(str, scope.get("path_params", {}).values()))
         await self._core.store.audit.add(AuditEntry(call.time, call.actor, call.action, "", object_id, result, detail))

@@ -85,7 +85,7 @@ class Changes:
         if self._needed in (Scope.AGENT, Scope.ADMIN):  # nodes are shared by all tenants
             check_every_tenant(caller)
         is_bearer = request.headers.get("authorization", "").lower().startswith("bearer ")
-        if not (is_bearer or self._passwords or caller is ANONYMOUS):
+        if not any((is_bearer, self._passwords, caller is ANONYMOUS)):
             raise OutOfScope(f"This needs a bearer token with the scope '{self._needed}'.")
 
 

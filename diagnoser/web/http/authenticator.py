@@ -132,7 +132,9 @@ class Authenticator:
 
     async def is_open(self) -> bool:
         """Whether there are neither tokens nor people, so that everybody who can connect may do everything."""
-        if self._configured or self._required:
+        if self._configured:
+            return False
+        if self._required:
             return False
         if await self._tokens():
             return False

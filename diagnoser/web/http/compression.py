@@ -38,7 +38,7 @@ class ReadCompression:
 
 def _is_own_read(scope: Scope) -> bool:
     """Tell whether nothing is changed, and no page of another site asks."""
-    if scope["type"] != "http" or scope["method"] != "GET":
+    if (scope["type"], scope.get("method")) != ("http", "GET"):
         return False
     return Headers(scope=scope).get("sec-fetch-site") not in ("cross-site", "same-site")
 

@@ -140,7 +140,9 @@ class BoundedProtocol(HttpToolsProtocol):
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None:
             return True
-        if self._in_body and not cycle.response_started:
+        if not self._in_body:
+            return cycle.response_complete
+        if not cycle.response_started:
             return True
         return cycle.response_complete
 

@@ -30,7 +30,7 @@ class Answer(Schema, from_attributes=True):
 
     @classmethod
     def list_of(cls, sources: Iterable[object]) -> list[Self]:
-        return [cls.model_validate(source) for source in sources]
+        return list(map(cls.model_validate, sources))
 
     @classmethod
     def filled_from(cls, source: object, /, **values: object) -> Self:

@@ -165,9 +165,9 @@ class ViewerScopes:
     def scoped_to(self, viewer: Viewer) -> ScopedServices:
         if viewer.sees_all:
             return self.whole
-        scope = self._scopes.get(viewer) or self.open_scope(self.whole.core.store.scoped_to(viewer))
-        self._scopes[viewer] = scope
-        return scope
+        if viewer not in self._scopes:
+            self._scopes[viewer] = self.open_scope(self.whole.core.store.scoped_to(viewer))
+        return self._scopes[viewer]
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,9 @@ class Sessions:
         if found is None:
             return None
         session, user = found
-        if self.limits.has_ended(session, self._clock()) or user.disabled is not None:
+        if self.limits.has_ended(session, self._clock()):
+            return None
+        if user.disabled is not None:
             return None
         return Person(user.name, user.role.scope, session=hash)
 

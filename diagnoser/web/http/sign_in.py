@@ -74,7 +74,7 @@ def safe_page(page: str) -> str:
     """
     if not page.startswith("/") or page.startswith(("//", "/login", "/logout")):
         return "/"
-    if "\\" in page or not page.isascii() or not page.isprintable():
+    if any(("\\" in page, not page.isascii(), not page.isprintable())):
         return "/"
     return page
 

@@ -81,6 +81,8 @@ def _text(fields: Mapping[str, object], name: str) -> str | None:
 
 def _link(entry: AuditEntry) -> str:
     start = PAGES.get(entry.object_kind)
-    if start is None or "/" in entry.object_id:
+    if start is None:
+        return ""
+    if "/" in entry.object_id:
         return ""
     return start + entry.object_id

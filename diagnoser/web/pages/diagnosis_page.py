@@ -104,7 +104,9 @@ class Lesson:
 
     @property
     def is_case(self) -> bool:
-        return self.number is not None and category_of(self.known) is not Category.UNKNOWN
+        if self.number is None:
+            return False
+        return category_of(self.known) is not Category.UNKNOWN
 
     @property
     def is_open(self) -> bool:
@@ -300,7 +302,9 @@ async def _nearby(core: Core, record: DiagnosisRecord, job: Job | None, mine: In
     nearby = []
     for incident in await core.store.incidents.page(IncidentFilter(), "", INCIDENTS_LOOKED_AT):
         is_mine = mine is not None and incident.id == mine.id
-        if is_mine or incident.cluster != cluster:
+        if is_mine:
+            continue
+        if incident.cluster != cluster:
             continue
         if incident.first_seen - HOUR <= record.created <= incident.last_seen + HOUR:
             nearby.append(incident)
@@ -328,7 +332,9 @@ def _is_earlier(symptom: Symptom, root: RootCause, index: LogIndex | None) -> bo
         at = index.position(symptom.source, symptom.line, symptom.text)
         if root_at >= 0 and at >= 0:
             return at < root_at
-    return symptom.source == root.source and 0 < symptom.line < root.line
+    if symptom.source != root.source:
+        return False
+    return 0 < symptom.line < root.line
 
 
 def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[Line]) -> list[Excerpt]:
@@ -371,7 +377,9 @@ def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
 
 def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
     """Also where no line of it is cited, it was read where a proof or a note comes from it."""
-    if verdict.proofs or any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes):
+    if verdict.proofs:
+        return False
+    if any(note.startswith(NOT_THE_CAUSE) for note in verdict.notes):
         return False
     provenances = {line.provenance for line in verdict.evidence} | {line.provenance for line in verdict.symptoms}
     if verdict.root_cause is not None:
@@ -388,7 +396,9 @@ def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:
 def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
     """Only where it would help: the rank of the root cause is known, and its node is not."""
     root = verdict.root_cause
-    if root is None or root.node:
+    if root is None:
+        return False
+    if root.node:
         return False
     if root.rank is None:
         return False
@@ -454,7 +464,9 @@ def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
 def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str]) -> list[StreamChoice]:
     """Streams to choose from: those with a line of the typed number, where there are several."""
     number = typed["root_line"]
-    if index is None or not number.isdecimal():
+    if index is None:
+        return []
+    if not number.isdecimal():
         return []
     streams = index.streams_with(int(number[:20]))
     likely = likely_stream(index, verdict.root_cause, int(number[:20]))

@@ -138,7 +138,9 @@ def _checks(plans: Iterable[Plan]) -> dict[NodeKey, NodeChecked]:
     """The last one of each node."""
     checks: dict[NodeKey, NodeChecked] = {}
     for plan in plans:
-        if plan.check is None or plan.check.verdict is None:
+        if plan.check is None:
+            continue
+        if plan.check.verdict is None:
             continue
         for node in plan.check.nodes:
             checked = NodeChecked(plan.history[-1].time, node in plan.check.faulty)
@@ -165,6 +167,6 @@ _KEYS = {
 def _fits(node: FleetNode, query: FleetQuery) -> bool:
     if query.out and not node.is_out:
         return False
-    if query.cluster and node.cluster != query.cluster:
+    if query.cluster not in ("", node.cluster):
         return False
     return query.q.lower() in node.node.lower()

@@ -40,7 +40,7 @@ class Form:
 
     def texts(self, name: str) -> list[str]:
         """Of a field that may be there several times."""
-        return [line_of(value) for value in self._fields.get(name, ())]
+        return list(map(line_of, self._fields.get(name, ())))
 
 
 def lines_of(text: str) -> tuple[str, ...]:

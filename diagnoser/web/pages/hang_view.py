@@ -196,9 +196,9 @@ def _share_no_rank(state: GroupState, others: Iterable[GroupState]) -> bool:
 def _of_family(groups: Iterable[GroupState], graph: WaitGraph) -> _States:
     states: dict[int, tuple[RankState, str]] = {}
     for state in groups:
-        not_seen = set(state.not_seen)
+        not_seen = set(state.not_seen) - state.behind.keys()
         for rank in state.group.ranks:
-            if rank in not_seen and rank not in state.behind:
+            if rank in not_seen:
                 states[rank] = RankState.NO_DUMP, ""
             else:
                 states[rank] = _in_group(rank, state, graph)
@@ -222,11 +222,11 @@ def _units(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ..
     units: list[tuple[int, ...]] = [(rank,) for rank in ranks]
     if len(units) <= CELLS_MAX:
         return units
-    if all(rank in nodes for rank in ranks):
+    if set(ranks) <= nodes.keys():
         by_node: dict[str, list[int]] = defaultdict(list)
         for rank in ranks:
             by_node[nodes[rank]].append(rank)
-        units = [tuple(on_node) for on_node in by_node.values()]
+        units = list(map(tuple, by_node.values()))
     share = -(-len(units) // CELLS_MAX)  # rounded up
     return [tuple(chain.from_iterable(units[first : first + share])) for first in range(0, len(units), share)]
 
@@ -245,7 +245,7 @@ class _Run:
         """Tell whether a rank is shown right behind, and looks the same."""
         if x != self.x + self.width:
             return False
-        return state is self.state and detail == self.detail
+        return (state, detail) == (self.state, self.detail)
 
 
 def _strip(

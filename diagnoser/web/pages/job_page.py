@@ -138,6 +138,8 @@ async def _run_before(store: SqlStore, job: Job, run: Run) -> Run | None:
         for record in records:
             if record.attempt == run.key:
                 continue
-            if run.record is None or record.id < run.record.id:
+            if run.record is None:
+                return await _run(store, record.attempt, record)
+            if record.id < run.record.id:
                 return await _run(store, record.attempt, record)
     return None

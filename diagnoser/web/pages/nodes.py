@@ -123,7 +123,7 @@ class NodeView:
 
     @property
     def is_known(self) -> bool:
-        return bool(self.events or self.incidents or self.notes or self.alerts or self.running or self.ran)
+        return any((self.events, self.incidents, self.notes, self.alerts, self.running, self.ran))
 
 
 @router.get("/nodes/{node}", dependencies=[Depends(may_read)])
@@ -204,7 +204,9 @@ def _checks(failures: Iterable[DiagnosisRecord], cluster: str, node: str) -> Ite
     """Checks of plans for these failures that asked the node, or tested it."""
     for record in failures:
         plan = record.plan
-        if plan is None or plan.check is None:
+        if plan is None:
+            continue
+        if plan.check is None:
             continue
         if plan.cluster not in ("", cluster):
             continue

@@ -106,7 +106,7 @@ def _row(key: AttemptKey, stream: Stream, line: OriginalLine, hits: Sequence[tup
         start = max(hits[0][0] - BEFORE_HIT, 0)
     end = start + CLIP
     shown = [(first - start, last - start) for first, last in hits if last <= end]
-    is_clipped = bool(start or line.cut or len(line.text) > end)
+    is_clipped = any((start, line.cut, len(line.text) > end))
     return ShownLine(
         stream, line, tuple(text_parts(line.text[start:end], shown)), is_clipped, lines_url(key, stream, line.number)
     )

@@ -1,6 +1,7 @@
 """The first page, and the page of one incident: what is wrong now, who works on it, and the buttons to say so."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -283,7 +284,7 @@ def _place(cursor: str) -> int:
     """How many rows come before the page. Raises BadInput."""
     if not cursor:
         return 0
-    if not cursor.isdecimal() or len(cursor) > 6:
+    if not re.fullmatch(r"\d{1,6}", cursor):
         raise BadInput(f"cursor: {cursor!r} is not the `next` of a page of incidents by cost")
     return int(cursor)
 

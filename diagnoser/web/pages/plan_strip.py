@@ -76,7 +76,9 @@ def plan_stages(plan: Plan, relaunch: Attempt | None, status: RunStatus | None) 
 
     relaunch: the launch of the job after the one that failed. status: where it stands, None where that is not known.
     """
-    if plan.action not in RUNNABLE or plan.state is PlanState.ADVISED:
+    if plan.action not in RUNNABLE:
+        return ()
+    if plan.state is PlanState.ADVISED:
         return ()
     stages = [_decision(plan)]
     if plan.state in DECISIONS:
@@ -96,7 +98,7 @@ def _decision(plan: Plan) -> PlanStage:
     change = _entry(plan, wanted)
     if change is None:
         return PlanStage(label, state)
-    if change.by == DIAGNOSER and wanted is PlanState.SENT:
+    if (change.by, wanted) == (DIAGNOSER, PlanState.SENT):
         return PlanStage("Sent", state, "by the policy", change.time)
     _, _, comment = change.why.partition(": ")
     return PlanStage(label, state, joined([f"by {change.by}", comment], ": "), change.time)
@@ -111,7 +113,9 @@ def _claim(plan: Plan) -> PlanStage:
 
 def _check(plan: Plan) -> PlanStage:
     check = plan.check
-    if check is None or plan.lease is None:
+    if check is None:
+        return PlanStage("Nodes checked", _open_or_skipped(plan))
+    if plan.lease is None:
         return PlanStage("Nodes checked", _open_or_skipped(plan))
     if check.verdict is None:
         if plan.state in ENDED:

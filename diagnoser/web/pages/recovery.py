@@ -224,7 +224,7 @@ async def waiting_entries(core: Core, plans: Sequence[Plan], now: float) -> list
 def _why(plan: Plan) -> str:
     """Why a person is asked: the service's own words, also after a person took a decision back."""
     for change in reversed(plan.history):
-        if change.by == plan_states.DIAGNOSER and change.state is PlanState.WAITING:
+        if (change.by, change.state) == (plan_states.DIAGNOSER, PlanState.WAITING):
             return change.why
     return REASONS.get(plan.reason, "")
 

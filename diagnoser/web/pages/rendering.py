@@ -21,6 +21,7 @@ from diagnoser.web.http.authentication import Caller, may_read
 from diagnoser.web.http.dependencies import Live
 from diagnoser.web.http.problems import Problem
 from diagnoser.web.http.routing import Router
+from diagnoser.web.pages.column_order import filled, picked
 from diagnoser.wording import words
 from diagnoser.wording.summaries import summary
 
@@ -112,8 +113,8 @@ Query = TypeVar("Query", bound=BaseModel)
 def page_query(model: type[Query], request: Request, **instead: str) -> Query:
     """What the address of a page asks for. Empty form fields and names that others added to it mean nothing; raises
     RequestValidationError for a value that cannot be. instead: values in place of those of the address."""
-    asked = {**request.query_params, **instead}
-    given = {name: value for name, value in asked.items() if value and name in model.model_fields}
+    asked = filled({**request.query_params, **instead})
+    given = picked(asked, model.model_fields)
     try:
         return model.model_validate(given)
     except ValidationError as error:

@@ -110,13 +110,15 @@ def points_of(index: LogIndex) -> list[Progress]:
 def newest_steps(points: Sequence[Progress]) -> tuple[Progress, ...]:
     """Of the rank that printed last, the newest first."""
     told = [point for point in points if point.step is not None]
-    own = [point for point in told if point.rank == told[-1].rank and point.stream == told[-1].stream]
+    own = [point for point in told if (point.rank, point.stream) == (told[-1].rank, told[-1].stream)]
     return tuple(own[: -TABLE_STEPS - 1 : -1])
 
 
 def rank_activity(ranks: Sequence[RankSpan], log: LogTimeline) -> str:
     """Which ranks printed within the last minute of the log; "" where it has no ranks or no times."""
-    if not ranks or not log.is_timed:
+    if not ranks:
+        return ""
+    if not log.is_timed:
         return ""
     active = [span.rank for span in ranks if span.last >= log.end - ACTIVE_SECONDS]
     quiet = [span.rank for span in ranks if span.last < log.end - ACTIVE_SECONDS]

@@ -255,7 +255,9 @@ def _has(words: Sequence[str], listed: ListedRule, said: str) -> bool:
 
 def _parsed(learned: LearnedRule | None) -> Rule | None:
     """None where there is no text yet, or none that this version reads."""
-    if learned is None or not learned.text:
+    if learned is None:
+        return None
+    if not learned.text:
         return None
     try:
         return rule_registry.parse(learned.text).rules[0]
@@ -264,4 +266,6 @@ def _parsed(learned: LearnedRule | None) -> Rule | None:
 
 
 def _asks_more(rule: Rule | None) -> bool:
-    return rule is not None and any(getattr(rule, name) for name in _SURROUNDINGS)
+    if rule is None:
+        return False
+    return any(getattr(rule, name) for name in _SURROUNDINGS)

@@ -86,7 +86,7 @@ def load_more(analyzer: LogAnalyzer, folder: Path) -> tuple[LogAnalyzer, RuleSet
     texts = folder_texts(folder)
     filters = {path: text for path, text in texts.items() if path.startswith(FILTERS)}
     rules = {path: text for path, text in texts.items() if rule_id(path)}
-    if not rules | filters:
+    if not rules and not filters:
         raise BadInput(_no_rules(folder))
     parse_filters(filters)
     ruleset = schema.load(rules, analyzer.knowledge.engine.ruleset.lists)

@@ -257,7 +257,7 @@ class LogIndex:
         if position < 0:
             cursor, position = LogCursor(), 0
         index = int(np.searchsorted(shown, position))
-        is_shown = position in shown[index : index + 1]
+        is_shown = index < len(shown) and int(shown[index]) == position
         if cursor.direction is Direction.AROUND and not is_shown:
             index = max(index - 1, 0)
         start, stop = _bounds(cursor.direction, index, is_shown, len(shown), limit)

@@ -60,7 +60,7 @@ class LogTimeline:
         self._columns = columns
         self._digest = digest
         known = columns.time[columns.time > 0]
-        self.is_timed = bool(known.max(initial=0.0) > known.min(initial=np.inf))
+        self.is_timed = bool(len(known)) and float(known.max() - known.min()) > 0
         self._times = columns.time
         if not self.is_timed:
             self._times = known = np.arange(len(columns), dtype=np.float64)

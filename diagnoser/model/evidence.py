@@ -108,11 +108,11 @@ class Line:
 
     def is_of_another(self, other: "Line") -> bool:
         """Whether the prefixes of the two lines name different ranks, tasks or nodes."""
-        if 0 <= min(self.rank, other.rank) < max(self.rank, other.rank):  # both are known, and differ
+        if self.rank != other.rank and min(self.rank, other.rank) >= 0:
             return True
-        if 0 <= min(self.task, other.task) < max(self.task, other.task):
+        if self.task != other.task and min(self.task, other.task) >= 0:
             return True
-        return len({self.node, other.node} - {""}) > 1
+        return "" not in (self.node, other.node) and self.node != other.node
 
 
 @dataclass(frozen=True, slots=True)

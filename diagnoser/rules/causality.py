@@ -483,7 +483,7 @@ def _same_failure_window(first: Candidate, other: Candidate, evidence: Evidence)
         return False
     if abs(there.number - here.number) > SAME_STORY:
         return False
-    return len({first.rank, other.rank} - {None}) < 2
+    return first.rank == other.rank or None in (first.rank, other.rank)
 
 
 def _why_later(root: Candidate, other: Candidate) -> RejectionReason:

@@ -235,7 +235,7 @@ def _is_another_rank(line: Line, last: Line) -> bool:
     """Whether the lines are of two ranks, each with a stream of its own."""
     if line.stream == last.stream:
         return False
-    return 0 <= min(line.rank, last.rank) < max(line.rank, last.rank)  # both are known, and differ
+    return line.rank != last.rank and min(line.rank, last.rank) >= 0
 
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:

@@ -275,7 +275,7 @@ def _is_reused(stored: Job, job: Job) -> bool:
         return False
     if stored.tenant == job.tenant:
         return False
-    return "uid " not in (stored.tenant[:4], job.tenant[:4])
+    return not any(tenant.startswith("uid ") for tenant in (stored.tenant, job.tenant))
 
 
 async def _set_aside(connection: AsyncConnection, stored: Job) -> None:

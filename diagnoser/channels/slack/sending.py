@@ -148,7 +148,7 @@ def _note_alert(first: dict[str, Any], alert: Alert) -> None:
         first["diagnosis"] = alert.diagnosis
     failed, recovered = first.setdefault("failed", []), first.setdefault("recovered", [])
     if alert.kind is AlertKind.RECOVERED:
-        if alert.job in set(failed).difference(recovered):
+        if alert.job in failed and alert.job not in recovered:
             recovered.append(alert.job)
     elif alert.kind is AlertKind.FAILURE:
         if alert.job in recovered:

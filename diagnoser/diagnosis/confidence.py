@@ -46,7 +46,7 @@ class Measure:
     def verdict(self, causal: CausalResult, failure: FailureType, decider: str) -> tuple[FailureType, float]:
         """The type and its confidence; a failure that is not sure enough is unknown."""
         root, floor = causal.root, self.calibration.floor
-        score = self._share(decider, failure, root, contested=bool(causal.rival_types))
+        score = self._share(decider, failure, root)
         if category_of(failure) is Category.NONE:
             return failure, score
         if failure is FailureType.UNKNOWN:
@@ -58,7 +58,7 @@ class Measure:
     def review_kind(self, causal: CausalResult, failure: FailureType, decider: str) -> str:
         """The verdicts that are wrong about as often as this one."""
         root = causal.root
-        kind = self._kind(decider, failure, root, contested=bool(causal.rival_types))
+        kind = self._kind(decider, failure, root)
         return review_kind(kind, failure, root.maturity if root else None)
 
     def rivals(self, evidence: Evidence, causal: CausalResult, failure: FailureType, score: float) -> tuple[Rival, ...]:
@@ -75,17 +75,17 @@ class Measure:
         """The likeliest candidate of each of the likeliest types, and its share."""
         best: dict[FailureType, tuple[Candidate, float]] = {}
         for candidate in candidates:
-            share = self._share(candidate.by, candidate.type, candidate, contested=True)
+            share = self._share(candidate.by, candidate.type, candidate)
             if candidate.type not in best or share > best[candidate.type][1]:
                 best[candidate.type] = candidate, share
         return sorted(best.values(), key=lambda rival: -rival[1])[:_RIVALS]
 
-    def _share(self, decider: str, failure: FailureType, root: Candidate | None, *, contested: bool) -> float:
-        kind = self._kind(decider, failure, root, contested=contested)
+    def _share(self, decider: str, failure: FailureType, root: Candidate | None) -> float:
+        kind = self._kind(decider, failure, root)
         return self.calibration.bounded(self.calibration.of(kind), decider, root.maturity if root else None)
 
-    def _kind(self, decider: str, failure: FailureType, root: Candidate | None, *, contested: bool) -> VerdictKind:
-        return verdict_kind(decider, failure, root, ended_badly=self.ended_badly, contested=contested)
+    def _kind(self, decider: str, failure: FailureType, root: Candidate | None) -> VerdictKind:
+        return verdict_kind(decider, failure, root, ended_badly=self.ended_badly)
 
 
 def _others(causal: CausalResult, failure: FailureType) -> Iterator[Candidate]:

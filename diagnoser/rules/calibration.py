@@ -135,18 +135,14 @@ def load(path: str, text: str) -> Calibration:
     return yaml_loader.load(path, text, Calibration)
 
 
-def verdict_kind(
-    decided_by: str, failure: FailureType, root: Candidate | None, *, ended_badly: bool, contested: bool
-) -> VerdictKind:
+def verdict_kind(decided_by: str, failure: FailureType, root: Candidate | None, *, ended_badly: bool) -> VerdictKind:
     """The kind of a verdict.
 
     ended_badly: something else than the root shows that the run failed.
-    contested: an open root candidate of another type stands against it.
     """
     facts = [
         "cause" if root is not None and root.role is Role.ROOT else "consequence",
         "ended_badly" if ended_badly else "end_unseen",
-        "contested" if contested else "alone",
     ]
     level = root.specificity if root else Specificity.WORD
     detail = level.name.lower()

@@ -57,14 +57,6 @@ class CausalResult:
         """The candidates that were rejected for one of these reasons."""
         return [other for other, why in self.rejected if why in reasons]
 
-    @property
-    def rival_types(self) -> frozenset[FailureType]:
-        """Types of other roots, against which nothing speaks but their place or their words."""
-        if self.root is None:
-            return frozenset()
-        rivals = self.rejected_as(RejectionReason.LATER, RejectionReason.VAGUE)
-        return frozenset(rival.type for rival in rivals if rival.is_root) - {self.root.type}
-
 
 def decide(candidates: Sequence[Candidate], run: RunTimeline) -> CausalResult:
     """Dismiss candidates step by step, and choose the root among those that are left."""

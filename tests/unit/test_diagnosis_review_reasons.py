@@ -100,7 +100,7 @@ RULE = Candidate(0, FailureType.VALUE_ERROR, Role.ROOT, "rule:x", "", Specificit
 def test_a_kind_is_named_after_what_bears_on_its_being_wrong(root: Candidate, decided_by: str, expected: str) -> None:
     """What decided and how; whether its type is what programs raise for anything, or what the peers of a dead process
     see; whether its line is a cause."""
-    kind = verdict_kind(decided_by, root.type, root, ended_badly=True, contested=False)
+    kind = verdict_kind(decided_by, root.type, root, ended_badly=True)
     assert review_kind(kind, root.type, root.maturity) == expected
 
 

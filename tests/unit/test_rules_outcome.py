@@ -22,7 +22,7 @@ learned: 0.9
 kinds:
   words: {cases: 9, right: 0.6, said: 0.6}
   words.words_word: {cases: 5, right: 0.7, said: 0.65}
-  words.words_word.cause.ended_badly.alone: {cases: 2, right: 1.0, said: 0.8}
+  words.words_word.cause.ended_badly: {cases: 2, right: 1.0, said: 0.8}
   other: {cases: 0, right: 0.0, said: 0.55}
 review_from: 0.2
 review: {}
@@ -38,7 +38,7 @@ def kind(decided_by: str, failure: str = "key_error", **root: object) -> calibra
     candidate = None
     if "specificity" in root:
         candidate = Candidate(0, FailureType(failure), by=decided_by, why="", **{"role": Role.ROOT} | root)  # type: ignore[arg-type]
-    return calibration.verdict_kind(decided_by, FailureType(failure), candidate, ended_badly=True, contested=False)
+    return calibration.verdict_kind(decided_by, FailureType(failure), candidate, ended_badly=True)
 
 
 @pytest.mark.parametrize(
@@ -137,10 +137,10 @@ def test_deciders_of_a_kind_share_a_row(decided_by: str, failure: str, specifici
 
 
 def test_facts_that_bear_on_a_verdict_name_its_fine_row() -> None:
-    """A consequence that another root contests, of a run whose end is not seen, is not as sure as an open cause."""
+    """A consequence in a run whose end is not seen is not as sure as a cause."""
     root = Candidate(0, FailureType.KEY_ERROR, Role.SYMPTOM, "rule:x", "", Specificity.CLASS)
-    found = calibration.verdict_kind("rule:x", root.type, root, ended_badly=False, contested=True)
-    assert found.keys[-1] == "generic_rule.class.consequence.end_unseen.contested"
+    found = calibration.verdict_kind("rule:x", root.type, root, ended_badly=False)
+    assert found.keys[-1] == "generic_rule.class.consequence.end_unseen"
 
 
 def read(text: bytes) -> Evidence:

@@ -243,6 +243,15 @@ def test_steps_that_come_again_count_once() -> None:
     assert len(full.steps) == plan_states.STEPS_LIMIT and full.steps[:5] == tuple(steps)
 
 
+def test_equal_steps_of_one_report_stay_two_when_it_comes_again() -> None:
+    """An executor that gives no times tried one command twice."""
+    tried = [Step("drain gpu-1", 1), Step("drain gpu-1", 1)]
+    held = sent(lease=held_by())
+    for _ in range(2):
+        held = plan_states.progress(held, tried, drained=(), requeued="", until=2_000.0)
+    assert list(held.steps) == tried
+
+
 def test_progress_keeps_what_was_reported_before() -> None:
     """Nodes add up, each once; a launch that was reported stays known; the lease is renewed."""
     held = sent(lease=held_by(), drained=(), requeued="")

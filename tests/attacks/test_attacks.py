@@ -21,6 +21,7 @@ TWINS = frozenset({"/_bulk", "/{index}/_bulk", "/elasticsearch/{index}/_bulk"})
 """Other names of a route that is attacked."""
 
 
+@pytest.mark.timeout(900 + 10 * COUNT)
 @pytest.mark.parametrize("setting", get_args(Setting))
 async def test_what_a_job_controls_moves_nothing_and_true_faults_do(tmp_path: Path, setting: Setting) -> None:
     """Of all ways times lies none reaches a foreign node, a cordon or another tenant's job; every control acts."""

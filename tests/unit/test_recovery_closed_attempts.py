@@ -22,6 +22,7 @@ from diagnoser.model import (
     Plan,
     PlanReason,
     PlanState,
+    Step,
     TransitionResult,
 )
 from diagnoser.model.taxonomy import Action, Outcome
@@ -221,6 +222,22 @@ def test_a_plan_of_an_earlier_attempt_than_the_one_that_completed_is_advice_in_e
         assert (closed.state, closed.reason) == (S.ADVISED, R.ATTEMPT_CLOSED)
     assert settle(shipped_policy(), plan(9), completed=9).state is S.SENT
     assert settle(shipped_policy(), plan(9), completed=8).state is S.SENT
+
+
+async def test_a_plan_that_was_begun_is_not_withdrawn_because_a_later_attempt_completed(store: SqlStore) -> None:
+    """An executor that takes it over has to end what the one before it began: a node may be half out."""
+    site = ManagedSite(store)
+    site.verdict = RESUBMIT
+    await site.fail()
+    claimed = await site.service.claim("slurm", "default", site.now)
+    assert claimed is not None
+    begun = replace(claimed, steps=(Step("scontrol update NodeName=gpu-017 State=DRAIN", 0),))
+    await site.change(claimed.id, begun)
+    after = await site.service.change(claimed.id, site.now, site.commands.close_attempt(2, site.now))
+    assert after.state is PlanState.SENT
+    await site.change(claimed.id, claimed)
+    withdrawn = await site.service.change(claimed.id, site.now, site.commands.close_attempt(2, site.now))
+    assert (withdrawn.state, withdrawn.reason) == (PlanState.HELD, PlanReason.ATTEMPT_CLOSED)
 
 
 async def test_nothing_is_done_after_a_refusal_or_a_completed_relaunch_in_any_order(tmp_path: Path) -> None:

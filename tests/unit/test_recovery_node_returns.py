@@ -36,9 +36,7 @@ def test_only_what_a_plan_took_out_is_an_eviction() -> None:
     ],
     ids=["the same cause", "another cause", "causes that nobody knows any more", "a month ago"],
 )
-def test_the_same_cause_again_within_a_month_was_not_repaired(
-    causes: tuple[str, str], days: float, says: str
-) -> None:
+def test_the_same_cause_again_within_a_month_was_not_repaired(causes: tuple[str, str], days: float, says: str) -> None:
     """Another cause, an unknown one, or one of long ago says nothing about the repair."""
     last, before = cordoned(0.0), cordoned(days * DAY)
     repaired = given_back(2 * DAY)

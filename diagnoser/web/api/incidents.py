@@ -15,7 +15,7 @@ from diagnoser.model.queries import UNRESOLVED, IncidentFilter, position_of
 from diagnoser.model.sorting import INCIDENT_SORTS, LAST_SEEN, Sort
 from diagnoser.recovery import incidents as rules
 from diagnoser.recovery.incidents import LONGEST_MUTE
-from diagnoser.web.api.params import Name, Node, first_page, sort_field
+from diagnoser.web.api.params import IS_NUMBER, Name, Node, first_page, sort_field
 from diagnoser.web.api.plans import Comment
 from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
@@ -68,7 +68,9 @@ class AssignBody(ActBody):
 
 
 class MuteBody(ActBody):
-    seconds: float = Field(ge=0, le=LONGEST_MUTE, description="For how long from now on; 0 ends it")
+    seconds: Annotated[float, Field(ge=0, le=LONGEST_MUTE), IS_NUMBER] = Field(
+        description="For how long from now on; 0 ends it"
+    )
 
 
 @router.get("/incidents", dependencies=READ, responses=LIST_ERRORS, summary="List incidents")

@@ -6,8 +6,9 @@ import pytest
 
 from diagnoser.compress import Compressor, Digest, Prefilter, digest, merge
 from diagnoser.compress.digest import MANY
-from diagnoser.compress.render import spans, tokens
+from diagnoser.compress.render import tokens
 from diagnoser.model import Anchor, Evidence, LineBlock, Mark, Stream
+from diagnoser.model.number_runs import spans
 
 TRACE = [
     "Traceback (most recent call last):",

@@ -73,7 +73,10 @@ def one_input(data: bytes) -> None:
     files = [("_dump_0", data), ("_dump_1", SEEDS[0]), ("_dump_3", SEEDS[1]), ("stack_2.txt", data)]
     result = report.analyze(report.read(files), {0: "node-0"}, 4)
     assert all(0 <= suspect.score <= 1 and suspect.why for suspect in result.suspects)
-    json.dumps([result.notes, result.rejected, [(suspect.rank, suspect.why) for suspect in result.suspects]]).encode()
+    json.dumps(
+        [result.notes, result.rejected, [(suspect.rank, suspect.why) for suspect in result.suspects]],
+        ensure_ascii=False,
+    ).encode()
 
 
 def mutated(rng: random.Random) -> bytes:

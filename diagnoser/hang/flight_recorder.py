@@ -314,7 +314,7 @@ def own_frame(frames: Iterable[Any]) -> str:
 
 def _ranks(ranks: Any) -> tuple[int, ...]:
     parts = re.findall(r"\d{1,7}", ranks[: 8 * RANKS_MAX]) if isinstance(ranks, str) else listed(ranks)
-    return tuple(number for number in map(_number, parts[:RANKS_MAX]) if number >= 0)
+    return tuple(number for number in map(_number, parts[:RANKS_MAX]) if 0 <= number < RANKS_MAX)
 
 
 def _sizes(value: Any) -> str:

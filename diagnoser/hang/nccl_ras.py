@@ -6,8 +6,8 @@ watchdog's timeout: no finding is no proof of health.
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -18,12 +18,16 @@ from diagnoser.model.errors import BadInput
 
 BYTES_MAX = 16 << 20
 FINDINGS_MAX = 100_000
+RANKS_MAX = 200_000
 _RANK = re.compile(r"^\s*Rank (\d{1,7}) -- GPU \S+ managed by process (\d{1,10}) on node (\S{1,253})\s*$")
 _COUNT = re.compile(r"^\s*(\d{1,7}) ranks? (?:has|have) launched up to operation (\d{1,18})\s*$")
 _STATUS = re.compile(r"^#|^\s*\d{1,7} ranks? (?:has|have) status \w+\s*$")
 _PROCESS = re.compile(r"^\s*Process (\d{1,10}) on node (\S{1,253}) managing GPUs? ")
 _MISSING = re.compile(r"^\s*The missing ranks?: ([\d, ]{1,100000})$")
 _PEER = re.compile(r"\bPEER_(DEAD|UNRESPONSIVE)\b: Process (\d{1,10}) on node (\S{1,253})")
+_GROUP = re.compile(r"^\s*(\d{1,7})(?:\s+[\d-]+){3}\s+(\d{1,7})(?:-\d{1,7})?\s+\d+\s+[A-Z]+\s+[A-Z]+\s*$")
+"""A row of the table of communicators: number of the group, and ranks of each of its communicators."""
+_COMMUNICATOR = re.compile(r"^#(\d{1,7})-")
 _ENDED = re.compile(r"^\s*$|^#|^[A-Z]{4,}\s*$")
 _SIGNS = re.compile("ommunicator|PEER_|RAS|Ranks|Job summary|job process")
 """What any answer of RAS holds."""
@@ -69,7 +73,7 @@ def parse_ras(data: bytes) -> RasReport:
         findings, nodes = _of_documents(documents), _nodes_of_documents(documents)
     else:
         # Whole lines only: in one that was cut short, the beginning of a rank or host is another rank or host.
-        lines = answer[: answer.rfind("\n") + 1].splitlines()
+        lines = list(_of_largest(answer[: answer.rfind("\n") + 1].splitlines()))
         findings, nodes = _of_text(lines), _nodes_of_text(lines)
     unique: dict[tuple[int, int, str], RasFinding] = {}
     for finding in islice(findings, FINDINGS_MAX):
@@ -91,6 +95,20 @@ def _joined(findings: Collection[RasFinding]) -> list[RasFinding]:
         process, rank = nameless[0], homeless[0]
         return [RasFinding(rank.rank, f"{rank.why}; {process.why}", process.node, process.process), *whole]
     return list(findings)
+
+
+def _of_largest(lines: Sequence[str]) -> Iterator[str]:
+    """Leave out blocks of communicators smaller than the largest: they count their own ranks, not those of the job."""
+    sizes = {match[1]: int(match[2]) for match in map(_GROUP.match, lines) if match}
+    largest = max(sizes.values(), default=0)
+    is_smaller = False
+    for line in lines:
+        if match := _COMMUNICATOR.match(line):
+            is_smaller = sizes.get(match[1], largest) < largest
+        elif _ENDED.match(line):
+            is_smaller = False
+        if not is_smaller:
+            yield line
 
 
 def _of_text(lines: list[str]) -> Iterator[RasFinding]:
@@ -136,20 +154,25 @@ def _behind(operations: list[int], listed: list[tuple[int, RasFinding]]) -> Iter
             yield RasFinding(rank.rank, why, rank.node, rank.process, highest - operation)
 
 
-def _of_documents(documents: Iterable[Mapping[str, Any]]) -> Iterator[RasFinding]:
+def _of_documents(documents: Sequence[Mapping[str, Any]]) -> Iterator[RasFinding]:
+    largest = _largest(documents)
+    ranks = {(_host(row), _integer(row.get("pid"))): _rank(row) for row in _rows(largest)}
     for document in documents:
         peer = mapping(document.get("peer"))
         if why := _DEAD_EVENTS.get(str(document.get("event"))):
             yield RasFinding(-1, f"RAS: it {why}", _host(peer), _integer(peer.get("pid")))
         for communicator in mappings(document.get("communicators")):
-            yield from _of_communicator(communicator)
+            for finding in _of_communicator(communicator):
+                if communicator is not largest:  # it counts its own ranks: a process tells which of the job it is
+                    finding = replace(finding, rank=ranks.get((finding.node, finding.process), -1))
+                yield finding
 
 
 def _of_communicator(communicator: Mapping[str, Any]) -> Iterator[RasFinding]:
     for row in mappings(communicator.get("missing_ranks")):
         dead = mapping(row.get("status")).get("considered_dead") is True
         state = "is considered dead" if dead else "does not answer"
-        yield RasFinding(_integer(row.get("rank")), f"RAS: it {state}", _host(row), _integer(row.get("pid")))
+        yield RasFinding(_rank(row), f"RAS: it {state}", _host(row), _integer(row.get("pid")))
     rows = mappings(communicator.get("ranks"))
     counts = [sum(map(_integer, mapping(row.get("collective_counts")).values())) for row in rows]
     highest = max(counts, default=0)
@@ -158,7 +181,7 @@ def _of_communicator(communicator: Mapping[str, Any]) -> Iterator[RasFinding]:
     for row, count in zip(rows, counts, strict=True):
         if count < highest:
             why = f"RAS: it has launched {count} operations, others {highest}"
-            yield RasFinding(_integer(row.get("rank")), why, _host(row), _integer(row.get("pid")), highest - count)
+            yield RasFinding(_rank(row), why, _host(row), _integer(row.get("pid")), highest - count)
 
 
 def _documents(answer: str) -> list[Mapping[str, Any]]:
@@ -180,13 +203,26 @@ def _nodes_of_text(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
             yield int(match[1]), match[3]
 
 
-def _nodes_of_documents(documents: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+def _largest(documents: Iterable[Mapping[str, Any]]) -> Mapping[str, Any]:
     communicators = list[Mapping[str, Any]]()
     for document in documents:
         communicators += mappings(document.get("communicators"))
-    largest = max(communicators, key=lambda row: _integer(row.get("size")), default={})
-    for row in (*mappings(largest.get("ranks")), *mappings(largest.get("missing_ranks"))):
-        yield _integer(row.get("rank")), _host(row)
+    return max(communicators, key=lambda row: _integer(row.get("size")), default={})
+
+
+def _rows(communicator: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*mappings(communicator.get("ranks")), *mappings(communicator.get("missing_ranks"))]
+
+
+def _nodes_of_documents(documents: Iterable[Mapping[str, Any]]) -> Iterator[tuple[int, str]]:
+    for row in _rows(_largest(documents)):
+        yield _rank(row), _host(row)
+
+
+def _rank(row: Mapping[str, Any]) -> int:
+    """Read a rank, -1 for a number that no job has."""
+    rank = _integer(row.get("rank"))
+    return rank if 0 <= rank < RANKS_MAX else -1
 
 
 def _host(row: Mapping[str, Any]) -> str:

@@ -96,7 +96,8 @@ _Python: Any = pickle._Unpickler
 
 class _Reader(_Python):  # type: ignore[misc]
     """The library's reader in Python, without the opcodes that make objects. A place in its memo takes room only when
-    something is put there, and what is read is never longer than what was sent."""
+    something is put there, and what is read is never longer than what was sent. Half a character, which a pickle may
+    hold and no database or page takes, raises UnicodeEncodeError."""
 
     dispatch = _DataOpcodes((ord(code), _Python.dispatch[ord(code)]) for code in _DATA)
 
@@ -108,7 +109,20 @@ class _Reader(_Python):  # type: ignore[misc]
         _check_keys(self.stack[::2])
         super().load_setitems()
 
+    def load_binunicode(self) -> None:
+        super().load_binunicode()
+        self.stack[-1].encode()
+
+    def load_short_binunicode(self) -> None:
+        super().load_short_binunicode()
+        self.stack[-1].encode()
+
+    def load_binunicode8(self) -> None:
+        super().load_binunicode8()
+        self.stack[-1].encode()
+
     dispatch[ord("s")], dispatch[ord("u")] = load_setitem, load_setitems
+    dispatch[ord("X")], dispatch[0x8C], dispatch[0x8D] = load_binunicode, load_short_binunicode, load_binunicode8
 
 
 def _check_keys(keys: Iterable[object]) -> None:

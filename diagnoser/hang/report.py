@@ -138,6 +138,8 @@ def _dumps(data: bytes, rank: int, reader: flight_recorder.DumpReader) -> list[R
 def _checked(rank: int) -> int:
     if rank < 0:
         raise BadInput("nothing says of which rank it is")
+    if rank >= flight_recorder.RANKS_MAX:  # the default group has every rank up to the last one
+        raise BadInput(f"no job has a rank {rank}")
     return rank
 
 

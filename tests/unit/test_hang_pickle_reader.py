@@ -39,6 +39,13 @@ def test_data_is_read_as_pickle_reads_it(protocol: int) -> None:
     assert pickle_reader.loads(pickle.dumps(DATA, protocol)) == DATA
 
 
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_half_a_character_is_refused(protocol: int) -> None:
+    """No page and no database takes it: the job would have no diagnosis, and its page would break."""
+    with pytest.raises(BadInput):
+        pickle_reader.loads(pickle.dumps({"name": "all_reduce\ud800"}, protocol))
+
+
 def test_what_torch_writes_is_read_as_pickle_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is recognised, with short and long strings, and read by the library; our own reader says the same."""
     data = as_torch_writes(OF_TORCH | {str(number): [f"<{number}>"] for number in range(300)})

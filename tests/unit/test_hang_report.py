@@ -109,6 +109,35 @@ def test_an_answer_of_ras_that_is_cut_short_accuses_nobody_else() -> None:
         assert {finding.node for finding in findings} <= {"", "10.0.0.3"}
 
 
+def _communicator(ranks: dict[int, int], behind: int) -> dict[str, object]:
+    """ranks: own rank -> rank of the job, two on a node. behind: one of the job."""
+    rows = []
+    for own, rank in ranks.items():
+        counts = {"AllReduce": 10 if rank == behind else 12}
+        rows.append({"rank": own, "host": f"n{rank // 2}", "pid": 100 + rank, "collective_counts": counts})
+    return {"size": len(ranks), "ranks": rows}
+
+
+def test_a_rank_of_a_smaller_communicator_is_named_as_the_job_counts_it() -> None:
+    """In JSON by its process; text does not tell, so that it accuses nobody."""
+    world, data = _communicator({rank: rank for rank in range(8)}, -1), _communicator(dict(enumerate((1, 3, 5, 7))), 5)
+    (finding,) = nccl_ras.parse_ras(json.dumps({"communicators": [data, world]}).encode()).findings
+    assert (finding.rank, finding.node) == (5, "n2")
+    table = "Communicators\n    0   1   4   2   8   8   RUNNING  OK\n    1   2   4   1   4   8   RUNNING  MISMATCH\n"
+    small = BEHIND.replace("#0-0", "#1-0")
+    assert nccl_ras.parse_ras((table + small).encode()).findings == ()
+    assert len(nccl_ras.parse_ras((table + BEHIND).encode()).findings) == 2
+
+
+def test_no_dump_claims_a_rank_that_no_job_has() -> None:
+    """The default group would have every rank up to it, and a page or a database would not take it."""
+    missing = {"size": 2, "missing_ranks": [{"rank": 2**64 - 1, "host": "n1", "pid": 2}]}
+    ras = ("ras.json", json.dumps({"communicators": [missing]}).encode())
+    evidence = report.read([("dump", dumps(0)[0][1]), ras], {"dump": 3_000_000})
+    assert [name for name, _ in evidence.rejected] == ["dump"]
+    assert report.analyze(evidence).suspects == ()
+
+
 @pytest.mark.parametrize("text", ["", "step 4 loss 2.1", "Fault ranks: [12, 14]", "{", '{"a": 1}'])
 def test_other_text_is_no_answer_of_ras(text: str) -> None:
     """It is refused, and does not count as an answer without findings."""

@@ -11,7 +11,7 @@ from diagnoser.agent.nodes import NodeRecord, is_down
 
 GROUPS_AT_ONCE = 64
 DETAIL_LENGTH = 500
-_SECONDS = re.compile(r"\bseconds[\"' :=]+([0-9.]+)")
+_SECONDS = re.compile(r"\bseconds[\"' :=]+([0-9]+(?:\.[0-9]+)?)")
 
 RunGroup = Callable[[int, Sequence[str], list[CommandAttempt]], Awaitable[tuple[bool, str, float]]]
 """(place among the groups, nodes, where to add what was run) -> (passed, what was printed, seconds it took). Raises

@@ -46,18 +46,24 @@ async def give_back(
         raise BadInput(f"not given back: {'; '.join(unfit)}")
     current = await cluster.nodes(names)
     for name in names:
-        await _uncordon(cluster, name, current.get(name))
+        await _uncordon(cluster, nodes[name], current.get(name))
     return [
         f"{name}: back in service, was {nodes[name].reason!r}; {fitness.checked}"
         for name, fitness in zip(names, fit, strict=True)
     ]
 
 
-async def _uncordon(cluster: NodeControl, name: str, node: NodeRecord | None) -> None:
-    """Raises BadInput where somebody else has cordoned the node meanwhile, or the scheduler refuses."""
+async def _uncordon(cluster: NodeControl, checked: NodeRecord, node: NodeRecord | None) -> None:
+    """Raises BadInput where somebody else, or another plan, has cordoned the node meanwhile, or the scheduler refuses.
+
+    checked: the node as it was before its check.
+    """
+    name = checked.name
     fault = _fault(name, node)
     if node is None or fault:
         raise BadInput(fault)
+    if node.reason != checked.reason:
+        raise BadInput(f"{name} was taken out anew while it was checked, for {node.reason!r}")
     attempt = await cluster.run(cluster.uncordon(node))
     if attempt.code != 0:
         raise BadInput(f"{name} could not be given back: {attempt.output}")

@@ -4,6 +4,7 @@ It is on a file system that both see. Nothing in it is ever changed, only added 
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -95,17 +96,21 @@ def link_samples(folder: Path, shards: Sequence[Path]) -> None:
 
 
 def read_scores(path: Path) -> dict[str, float]:
-    """Metric -> value, of a JSON object with a number for each. Raises BadInput."""
+    """Metric -> value, of a JSON object with a number for each. A score that is not finite, as a loss of a run that
+    diverged, is left out. Raises BadInput, also where no other is there."""
     try:
         with path.open("rb") as file:
-            found: Any = json.loads(file.read(SCORES_BYTES))
-    except (OSError, ValueError) as error:
+            found: Any = json.loads(file.read(SCORES_BYTES), parse_int=float)
+    except (OSError, ValueError, RecursionError) as error:
         raise BadInput(f"the scores are no JSON: {error}") from error
     if not isinstance(found, dict) or not 0 < len(found) <= METRICS:
         raise BadInput("the scores are to be a JSON object, with a number for each metric")
     scores: dict[str, float] = {}
     for name, value in found.items():
-        if type(value) not in (int, float):
+        if type(value) is not float:
             raise BadInput(f"the score {name[:60]!r} is no number")
-        scores[name] = float(value)
+        if math.isfinite(value):
+            scores[name.encode("utf-8", "replace").decode()] = value
+    if not scores:
+        raise BadInput("no score is finite")
     return scores

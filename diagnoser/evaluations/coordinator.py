@@ -82,6 +82,7 @@ class CoordinatorSettings:
     scorers: int = 1
     late_factor: float = 4.0
     late_seconds: float = 60.0
+    """Also how long a node rests, see ``_rests_until``."""
     queue_seconds: float = 60.0
     patience: float = 3600.0
     fast: bool = False
@@ -105,6 +106,8 @@ class Coordinator:
     _prior: RuntimeEstimates | None = field(default=None, init=False)
     _busy_until: dict[str, float] = field(default_factory=dict, init=False)
     """By node whose GPUs others use."""
+    _barren: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
+    """By node whose last batches stored nothing: how many in a row, and when the last of them was counted."""
 
     async def carry_out(
         self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
@@ -157,9 +160,28 @@ class Coordinator:
         return progress
 
     async def _nodes(self) -> list[Node]:
-        """Nodes that take work now, without those that others are known to use."""
+        """Nodes that take work now, without those that others are known to use, and as far as others are left without
+        those that rest."""
         now = self.clock()
-        return [node for node in await self.executor.nodes() if self._busy_until.get(node.name, now) <= now]
+        free = [node for node in await self.executor.nodes() if self._busy_until.get(node.name, now) <= now]
+        return [node for node in free if self._rests_until(node.name) <= now] or free
+
+    def _rests_until(self, node: str) -> float:
+        """After a batch that stored nothing a node rests, and twice as long after each further one in a row: a node on
+        which every command fails at once would else take, and fail, whatever waits."""
+        batches, counted = self._barren.get(node, (0, 0.0))
+        if not batches:
+            return 0.0
+        return counted + self.settings.late_seconds * 2 ** (batches - 1)
+
+    def _count_barren(self, progress: RunProgress, batch: BatchRecord, changes: Sequence[ShardRecord]) -> None:
+        """Of batches beside each other one counts. changes: of the batch's shards, with its end."""
+        batches, counted = self._barren.get(batch.node, (0, 0.0))
+        inferred = [record for record in (*changes, *progress.inferred) if record.state is ShardState.INFERRED]
+        if any(record.batch == batch.id for record in inferred):
+            self._barren.pop(batch.node, None)
+        elif batch.started >= counted:
+            self._barren[batch.node] = batches + 1, self.clock()
 
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
@@ -259,6 +281,8 @@ class Coordinator:
         for record in failed.values():
             trials += _failed_trials(progress.run.suite, record)
         if await self.ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
+            if state in (BatchState.ENDED, BatchState.LOST):
+                self._count_barren(progress, batch, changes)
             results = _by_output(status)
             for record in failed.values():
                 output = _samples_of(progress, record.shard)

@@ -17,8 +17,9 @@ def evictions(events: Sequence[NodeEvent]) -> list[NodeEvent]:
 
 
 def is_on_probation(mark: NodeEvent, now: float) -> bool:
-    """Tell whether a node came back within the day. mark: what last happened to it."""
-    return mark.kind is NodeEventKind.UNCORDONED and 0 <= now - mark.time < PROBATION_SECONDS
+    """Tell whether a node came back within the day, also by a clock that was put back since. mark: what last
+    happened to it."""
+    return mark.kind is NodeEventKind.UNCORDONED and abs(now - mark.time) < PROBATION_SECONDS
 
 
 def unhelpful_repair(events: Sequence[NodeEvent], causes: Sequence[tuple[NodeEvent, str]]) -> str:

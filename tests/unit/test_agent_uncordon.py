@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.claims import LONGEST_WAIT
+from diagnoser.agent.node_check import run_groups
 from diagnoser.agent.node_query import load_table
 from diagnoser.agent.nodes import NodeRecord, NodeStatus, node_events
 from diagnoser.agent.return_check import ReturnCheck
+from diagnoser.agent.slurm.cluster import SlurmCluster
+from diagnoser.agent.slurm.commands import CommandResult, Slurm
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
 from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
@@ -133,6 +137,47 @@ async def test_a_node_that_somebody_else_cordoned_is_never_touched() -> None:
         assert service.results[0][1]["state"] == "refused"
         assert why in service.results[0][1]["result"]
         assert cluster.scheduler.asked == []
+
+
+async def test_a_node_that_another_plan_took_out_during_its_check_stays_out() -> None:
+    """What was checked is the fault of the first plan alone."""
+
+    class Crossed(MemoryCluster):
+        async def lend(self, node: NodeRecord) -> None:
+            await MemoryCluster.lend(self, node)
+            self.scheduler.apply(("cordon", "n1", "diagnoser p2: gpu_fell_off"))
+
+    service, cluster = Service([asked("n1")]), Crossed(scheduler())
+    cluster.scheduler.said = {"n1": SOUND}
+    await run(service, cluster)
+    assert service.results[0][1]["state"] == "refused"
+    assert "taken out anew" in service.results[0][1]["result"]
+
+
+async def test_a_drain_of_a_person_during_the_loan_of_a_node_keeps_its_reason() -> None:
+    """Overwritten by ours, the node would be given back against that person."""
+    asked_of: list[str] = []
+
+    async def runner(words: Sequence[str], seconds: float) -> CommandResult:
+        asked_of.append(" ".join(words))
+        if words[:3] == ("scontrol", "-o", "show"):
+            return CommandResult(tuple(words), 0, "NodeName=n1 State=IDLE+DRAIN Reason=bad PSU [ida@2026-11-20]\n")
+        return CommandResult(tuple(words), 0)
+
+    await SlurmCluster(Slurm(runner), "lab").end_loan(NodeRecord("n1", reason="diagnoser p1: ecc_error"))
+    assert [words for words in asked_of if "state=drain" in words] == []
+    assert any("delete reservation" in words for words in asked_of)
+
+
+@pytest.mark.parametrize("printed", ["trying again in 5 seconds ... ok\nseconds: 1.25", "seconds: 1.25"])
+async def test_what_a_node_check_prints_beside_its_time_is_no_time(printed: str) -> None:
+    """Three dots behind a word ended the agent."""
+
+    async def group(place: int, names: Sequence[str], attempts: object) -> tuple[bool, str, float]:
+        return True, printed, 9.0
+
+    results = await run_groups([["n1"]], {"n1": NodeRecord("n1")}, group)
+    assert results.results[0]["seconds"] == 1.25
 
 
 async def test_a_dry_run_gives_nothing_back() -> None:

@@ -1,11 +1,14 @@
 """Batches of an evaluation that take longer than expected."""
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from diagnoser.evaluations.batch_folder import read_scores
 from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
-from diagnoser.model.errors import Unavailable
+from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
@@ -80,3 +83,37 @@ async def test_a_scheduler_that_is_gone_for_good_ends_the_coordinator() -> None:
     with pytest.raises(Unavailable, match="no answer for 8 minutes, so the run is left as it is: squeue"):
         await coordinator.carry_out("r1", pause, lambda progress: None)
     assert len(steps) == 8
+
+
+async def test_a_node_whose_batches_store_nothing_rests_while_others_are_left() -> None:
+    """Its commands fail at once: it would take and fail whatever waits, three times each."""
+    now = [1000.0]
+
+    class Two:
+        async def nodes(self) -> list[Node]:
+            return [Node("east", 1), Node("west", 1)]
+
+    given: Any = None
+    executor: Any = Two()
+    coordinator = Coordinator(given, executor, lambda: now[0], lambda: "n")
+    progress = RunProgress(given, (), (), (BATCH,))
+    rested = []
+    for batch in (BATCH, replace(BATCH, id="c", started=1000.0), replace(BATCH, id="d", node="west", started=1119.0)):
+        now[0] = batch.started
+        coordinator._count_barren(progress, batch, ())
+        rested.append([node.name for node in await coordinator._nodes()])
+    assert rested == [["west"], ["west"], ["east", "west"]]
+    now[0] = 1121.0
+    stored = ShardRecord(TrialShard("c", "t", 0, 8), ShardState.INFERRED, "e")
+    coordinator._count_barren(progress, replace(BATCH, id="e"), [stored])
+    assert [node.name for node in await coordinator._nodes()] == ["east"]
+
+
+@pytest.mark.parametrize("text", ['{"loss": NaN}', '{"acc": 1%s}' % ("0" * 400), "[" * 100_000, '{"acc": true}'])
+def test_scores_that_are_no_numbers_fail_their_trial_alone(tmp_path: Path, text: str) -> None:
+    """They neither end the coordinator nor break the pages of all runs, as a loss that is not finite did."""
+    (tmp_path / "scores.json").write_text(text)
+    with pytest.raises(BadInput):
+        read_scores(tmp_path / "scores.json")
+    (tmp_path / "scores.json").write_text('{"acc": 1, "loss": NaN, "\\ud800": 0.5}')
+    assert read_scores(tmp_path / "scores.json") == {"acc": 1.0, "?": 0.5}

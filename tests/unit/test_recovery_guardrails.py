@@ -220,7 +220,7 @@ def test_a_resubmit_on_the_same_suspect_again_becomes_a_check(policy: Policy) ->
     [
         (NodeEventKind.UNCORDONED, 5, ("n1",), "check_and_resubmit"),
         (NodeEventKind.UNCORDONED, 25, ("n1",), "resubmit"),  # a day has gone by
-        (NodeEventKind.UNCORDONED, -5, ("n1",), "resubmit"),  # a clock that is ahead
+        (NodeEventKind.UNCORDONED, -5, ("n1",), "check_and_resubmit"),  # a clock that was put back
         (NodeEventKind.RESUMED, 5, ("n1",), "resubmit"),  # nobody had taken it out
         (NodeEventKind.UNCORDONED, 5, ("n2",), "resubmit"),  # the job only names it
     ],

@@ -15,7 +15,7 @@ from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec, parse_plan, return_spec
 from diagnoser.agent.slurm import reconcile
 from diagnoser.agent.slurm.check import CHECK_JOB, QUERY_JOB, SrunCheck, SrunQueries
-from diagnoser.agent.slurm.commands import COMMAND_SECONDS, Slurm, in_maintenance
+from diagnoser.agent.slurm.commands import COMMAND_SECONDS, LENT, Slurm, in_maintenance
 from diagnoser.agent.slurm.evidence import SlurmEvidence
 from diagnoser.agent.slurm.parsing import JobRecord, valid_node
 from diagnoser.agent.slurm.reconcile import SlurmState, scontrol
@@ -116,9 +116,12 @@ class SlurmCluster:
         raise Denied(f"{node} could not be kept for its check within {RETURN_LOOKS} s")
 
     async def end_loan(self, node: NodeRecord) -> None:
-        """The drain first: without the reservation jobs begin on a node that is not drained."""
-        drain = scontrol("update", f"nodename={node.name}", "state=drain", f"reason={node.reason}")
-        await self._run_for_loan(drain)
+        """The drain first: without the reservation jobs begin on a node that is not drained. What somebody drained
+        during the loan keeps that reason."""
+        seen = (await self.slurm.nodes()).get(node.name)
+        if seen is None or not seen.cordoned or seen.reason == LENT:
+            drain = scontrol("update", f"nodename={node.name}", "state=drain", f"reason={node.reason}")
+            await self._run_for_loan(drain)
         await self._run_for_loan(reconcile.free(return_spec(node.name)))
 
     async def _run_for_loan(self, command: Command) -> None:

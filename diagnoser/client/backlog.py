@@ -74,7 +74,7 @@ class Backlog:
         disk_bytes: int = DISK_BYTES,
     ) -> None:
         self._clock = clock
-        self._folder = folder or tempfile.gettempdir()
+        self._folder = folder or None  # the usual one is looked for when it is needed: a full disk has none
         self._memory_bytes = memory_bytes
         self._spill_bytes = spill_bytes
         self._disk_bytes = disk_bytes
@@ -263,7 +263,7 @@ class Backlog:
                 self._spool = tempfile.TemporaryFile(prefix="diagnoser-", dir=self._folder)  # noqa: SIM115
             _write_at(self._spool.fileno(), packed, place)
         except OSError as error:
-            self._note_fault("{}: {}".format(self._folder, error.strerror))
+            self._note_fault("{}: {}".format(self._folder or "the usual folder", error.strerror))
             return -1
         return place
 

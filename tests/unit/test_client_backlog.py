@@ -188,3 +188,18 @@ def test_the_newest_can_be_taken_first(clock: Clock) -> None:
     assert backlog.take() is None
     backlog.put_back(newest)
     assert backlog.take() is newest
+
+
+def test_a_full_disk_does_not_keep_a_command_from_starting(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python finds no folder for temporary files then, and says so by an exception."""
+    monkeypatch.setattr(module.tempfile, "tempdir", None)
+    monkeypatch.setattr(module.tempfile, "_get_default_tempdir", _no_folder)
+    backlog = Backlog(clock, spill_bytes=1)
+    backlog.add("stdout", LINE)
+    clock.now += LINGER_SECONDS
+    backlog.spill()
+    assert [text_of(segment) for segment in taken(backlog)] == [LINE]
+
+
+def _no_folder() -> str:
+    raise FileNotFoundError(2, "No usable temporary directory found")

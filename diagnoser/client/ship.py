@@ -248,11 +248,13 @@ def _written(path: str) -> float:
 
 
 def source_of(path: str) -> str:
-    """The path, which no two files of a node share; of a long one its end, and a checksum of it all."""
-    if len(path) <= SOURCE_LENGTH:
+    """The path, which no two files of a node share; of one that is long, or no UTF-8, its end, and a checksum of it
+    all."""
+    shown = os.fsencode(path).decode("utf-8", "replace")
+    if shown == path and len(path) <= SOURCE_LENGTH:
         return path
     mark = "{:08x}...".format(crc32(os.fsencode(path)))
-    return mark + path[len(mark) - SOURCE_LENGTH :]
+    return mark + shown[len(mark) - SOURCE_LENGTH :]
 
 
 def _state_file(options: ShipOptions, environment: Mapping[str, str]) -> Path:

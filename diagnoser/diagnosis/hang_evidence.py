@@ -80,10 +80,13 @@ def _last_step(evidence: Evidence, facts: Facts) -> float:
 
 def vouched_first(files: Iterable[RuntimeFile]) -> list[RuntimeFile]:
     """Without those of the job's own credential where an agent took the same of that rank; the agents' come last, and
-    outweigh what a file before them says of their ranks."""
-    every = list(files)
+    outweigh what a file before them says of their ranks. Of a rank's dumps the newest counts, wherever it was taken: an
+    elastic restart may have moved the rank, and the dump of the launch before may say more."""
+    every = sorted(files, key=attrgetter("received"))
     taken = set(map(_kind_and_rank, filter(_is_vouched, every)))
     chosen = [file for file in every if _is_vouched(file) or _kind_and_rank(file) not in taken]
+    newest = {_kind_and_rank(file): file for file in chosen}
+    chosen = [file for file in chosen if file.rank < 0 or newest[_kind_and_rank(file)] is file]
     return sorted(chosen, key=_is_vouched)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from diagnoser.client import ship
 from diagnoser.client.log_file import FileOffset, LogChunk, end_of, read_chunk, read_rotated
 
 ME = os.getuid()
@@ -138,3 +139,11 @@ def test_a_file_that_only_grew_was_not_rotated(log: Path, tmp_path: Path) -> Non
     with log.open("ab") as more:
         more.write(b"two\n")
     assert read_rotated(str(log), offset) is None
+
+
+def test_a_file_whose_name_is_no_utf8_is_shipped_like_any_other() -> None:
+    """Its name ended the shipping of all files beside it; two such names stay apart."""
+    names = [ship.source_of(os.fsdecode(name)) for name in (b"/logs/rank-\xff.log", b"/logs/rank-\xfe.log")]
+    assert len(set(names)) == 2
+    assert all(name.encode().endswith(b"/logs/rank-\xef\xbf\xbd.log") for name in names)
+    assert ship.source_of("/logs/rank-ü.log") == "/logs/rank-ü.log"

@@ -159,6 +159,17 @@ def test_a_stage_of_unknown_length_is_not_cut_short_by_a_rank_that_may_be_at_wor
     assert hang_evidence.confirmed(replace(quiet, known=True), waits) == replace(quiet, known=True, confirmed=True)
 
 
+def test_the_dump_of_a_rank_in_its_newest_launch_counts() -> None:
+    """An elastic restart moved every rank to another node; the dumps of the launch before say more."""
+    more = entry("0", 4, order=0, done=True)
+    before = [replace(file, node=f"old{file.rank}") for file in dumps(100.0, late=1)]
+    now = [_file(rank, [more] if rank == 3 else [more, entry("0", 5, order=1)], 200.0) for rank in RANKS]
+    after = [replace(file, node=f"new{file.rank}") for file in now]
+    hang = hang_evidence.analyze(Evidence(), Facts(Job("j")), hang_evidence.vouched_first([*after, *before]))
+    assert hang is not None
+    assert [(suspect.rank, suspect.node) for suspect in hang.suspects] == [(3, "new3")]
+
+
 @pytest.mark.parametrize("zone", [0.0, 7200.0, -19_800.0])
 def test_dumps_of_an_earlier_silence_do_not_count(analyzer: LogAnalyzer, zone: float) -> None:
     """A step after them shows that it is over, also where the log's clock is that of another zone."""

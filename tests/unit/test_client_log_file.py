@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from diagnoser.client import ship
-from diagnoser.client.log_file import FileOffset, LogChunk, end_of, read_chunk, read_rotated
+from diagnoser.client.log_file import FileOffset, LogChunk, end_of, near_end, read_chunk, read_rotated
 
 ME = os.getuid()
 
@@ -147,3 +147,15 @@ def test_a_file_whose_name_is_no_utf8_is_shipped_like_any_other() -> None:
     assert len(set(names)) == 2
     assert all(name.encode().endswith(b"/logs/rank-\xef\xbf\xbd.log") for name in names)
     assert ship.source_of("/logs/rank-ü.log") == "/logs/rank-ü.log"
+
+
+def test_of_a_log_with_a_hole_of_terabytes_the_last_bytes_are_read(log: Path) -> None:
+    """Read from its beginning, the output of one job would keep an agent from all others for hours."""
+    log.write_bytes(b"begun\n")
+    offset = chunk(log).offset
+    os.truncate(log, 1 << 42)
+    with log.open("ab") as file:
+        file.write(b"\nRuntimeError: the end\n")
+    end = near_end(str(log), offset, 1000, ME)
+    assert chunk(log, end, rest=True).body.endswith(b"RuntimeError: the end\n")
+    assert near_end(str(log), end, 1000, ME) == end

@@ -21,6 +21,8 @@ from diagnoser.model.errors import BadInput
 
 CHUNKS = 8
 """Of one log in one look: a long log must not hold up the others."""
+LAST_BYTES = 256 << 20
+"""Of a log whose job has ended, sent at once."""
 
 log = structlog.get_logger()
 
@@ -79,7 +81,8 @@ class SlurmSource:
         now: only what comes from now on surely belongs to this launch."""
         if all((self.logs, job.restarts, job.output)):
             try:
-                end = log_file.end_of(job.output, LogOffset(), job.uid)
+                begin = log_file.near_end(job.output, LogOffset(), LAST_BYTES, job.uid)
+                end = await asyncio.to_thread(log_file.end_of, job.output, begin, job.uid)
                 self.state.logs[str(job.number)] = replace(end, attempt=job.attempt)
             except OSError as error:
                 log.debug("log_not_read", job=job.number, why=str(error))
@@ -104,6 +107,8 @@ class SlurmSource:
         while rest or count < CHUNKS:
             count += 1
             try:
+                if rest:
+                    offset = log_file.near_end(job.output, offset, LAST_BYTES, job.uid)
                 chunk = await asyncio.to_thread(log_file.read_chunk, job.output, offset, job.uid, rest=rest)
             except OSError as error:
                 log.debug("log_not_read", job=checkpoint.job, why=str(error))

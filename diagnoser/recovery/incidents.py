@@ -118,7 +118,8 @@ def joined(incident: Incident, failure: Incident, *, is_new: bool) -> Incident:
 
 
 def acknowledged(incident: Incident, by: str, comment: str, now: float) -> Incident:
-    """Somebody has seen it, and works on it unless another person does already."""
+    """Somebody has seen it, and works on it unless another person does already. Raises BadInput for a resolved one."""
+    _check_unresolved(incident)
     if incident.state is IncidentState.ACKNOWLEDGED:
         return incident
     seen = replace(incident, state=IncidentState.ACKNOWLEDGED, assignee=incident.assignee or by)

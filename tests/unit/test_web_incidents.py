@@ -171,10 +171,12 @@ async def test_programs_do_the_same(tmp_path: Path) -> None:
         given = (await web.client.post(f"{path}/assign", json={"assignee": "bob"}, headers=ida)).json()
         seen = (await web.client.post(f"{path}/acknowledge", json={"comment": "known"}, headers=ida)).json()
         done = (await web.client.post(f"{path}/resolve", json={}, headers=ida)).json()
+        stale = await web.client.post(f"{path}/acknowledge", json={}, headers=ida)
         back = (await web.client.post(f"{path}/reopen", json={}, headers=ida)).json()
         stored = (await web.client.get(path, headers=bearer("eye"))).json()
     assert [answer["assignee"] for answer in (mine, given, seen)] == ["ida", "bob", "bob"]
     assert [answer["state"] for answer in (seen, done, back)] == ["acknowledged", "resolved", "open"]
+    assert stale.status_code == 400, "a page from before it was resolved does not open it again"
     assert stored == back
     assert [change["by"] for change in stored["history"]] == ["ida"] * 5
 

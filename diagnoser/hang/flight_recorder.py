@@ -235,7 +235,7 @@ def _progress(
     The numbers count up in the order in which the rank made its groups, as do the groups' names.
     """
     status = _status(dump)
-    names = sorted(filter(str.isdecimal, groups.by_name), key=int)
+    names = sorted((name for name in groups.by_name if _number(name) >= 0), key=int)
     by_number: dict[int, str] = {}
     if len(names) == len(status):
         by_number.update(zip(sorted(status), names, strict=True))

@@ -138,6 +138,12 @@ def test_no_dump_claims_a_rank_that_no_job_has() -> None:
     assert report.analyze(evidence).suspects == ()
 
 
+def test_a_group_whose_name_is_a_number_of_thousands_of_digits_is_a_name() -> None:
+    """Python refuses to read it as a number: the dump was answered as an error of the service, and sent again."""
+    data = written(dump({"9" * 5000: (0, 1), "0": (0, 1)}, [entry("0", 5, order=0)]), as_json=True)
+    assert report.read([("_dump_0", data)]).rejected == ()
+
+
 @pytest.mark.parametrize("text", ["", "step 4 loss 2.1", "Fault ranks: [12, 14]", "{", '{"a": 1}'])
 def test_other_text_is_no_answer_of_ras(text: str) -> None:
     """It is refused, and does not count as an answer without findings."""

@@ -56,10 +56,13 @@ class Slack(Receiver):
         self.posts: list[dict[str, Any]] = []
         self.updates: list[dict[str, Any]] = []
         self.failures: list[tuple[int, dict[str, Any], dict[str, str]]] = []
+        self.refused: dict[str, str] = {}
 
     def answer(self, method: str, token: str, body: dict[str, Any]) -> tuple[int, dict[str, Any], dict[str, str]]:
         if self.failures:
             return self.failures.pop(0)
+        if method in self.refused:
+            return 200, {"ok": False, "error": self.refused[method]}, {}
         if token != "Bearer xoxb-1":
             return 200, {"ok": False, "error": "invalid_auth"}, {}
         if body.get("channel") not in ("#gpu-oncall", "#other", "C1"):
@@ -139,6 +142,16 @@ async def test_an_incident_is_one_thread(slack: Slack) -> None:
     assert "<!channel>" not in json.dumps(slack.posts)
     values = [element["value"] for post in slack.posts[:2] for element in post["blocks"][-2]["elements"]]
     assert values == ["d1", FAILURE.incident, "p1", "p1", FAILURE.incident]
+
+
+async def test_what_was_posted_is_not_posted_again_where_the_first_message_cannot_be_changed(slack: Slack) -> None:
+    """Slack limits changes sooner than posts, and a person may have deleted the first message."""
+    chat = bot(slack)
+    thread = AlertThread("slack", FAILURE.incident, await chat.post(FAILURE, None, ""), 1.0)
+    slack.refused["chat.update"] = "ratelimited"
+    handle = await chat.post(replace(FAILURE, job="other"), thread, "")
+    assert len(slack.posts) == 2
+    assert json.loads(handle)["failed"] == ["llm-7b", "other"]
 
 
 async def test_an_incident_has_recovered_when_all_its_jobs_have(slack: Slack) -> None:

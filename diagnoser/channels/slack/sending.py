@@ -5,6 +5,7 @@ a post and its record posts an alert twice.
 """
 
 import asyncio
+from contextlib import suppress
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -129,7 +130,10 @@ class SlackBot:
             await self._methods.call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
             updated = with_status(first["message"], _status(alert, first), alert.about)
             first["message"] = updated
-            await self._methods.call("chat.update", {**where, "ts": first["ts"], **updated})
+            with suppress(
+                DeliveryError
+            ):  # tried again, the alert would be posted again; the next one says how it stands
+                await self._methods.call("chat.update", {**where, "ts": first["ts"], **updated})
         return orjson.dumps(first).decode()
 
 

@@ -172,7 +172,7 @@ class Coordinator:
         batches, counted = self._barren.get(node, (0, 0.0))
         if not batches:
             return 0.0
-        return counted + self.settings.late_seconds * 2 ** (batches - 1)
+        return counted + self.settings.late_seconds * 2.0 ** (batches - 1)
 
     def _count_barren(self, progress: RunProgress, batch: BatchRecord, changes: Sequence[ShardRecord]) -> None:
         """Of batches beside each other one counts. changes: of the batch's shards, with its end."""

@@ -245,6 +245,8 @@ def test_the_newest_that_may_be_used(tmp_path: Path) -> None:
     saved(tmp_path, 700, float("nan"))
     damaged = saved(tmp_path, 650)
     os.truncate(Path(damaged) / "model.bin", 6999)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "COMPLETE.json").write_bytes(b"[" * 100_000)  # too deep to be parsed
     for before, path in ((None, second), (600, None), (601, second)):
         found = latest(str(tmp_path), before)
         assert (found.path if found else None) == path

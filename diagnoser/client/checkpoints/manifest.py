@@ -256,7 +256,7 @@ def _read(directory: str, name: str) -> tuple[dict[str, Any], str]:
     try:
         body = json.loads(data.decode("utf-8"))
         checksum = body.pop("sha256")
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         raise NotWhole(name, "it is no manifest") from None
     if hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest() != checksum:
         raise NotWhole(name, "its own checksum does not hold")

@@ -54,10 +54,8 @@ async def give_back(
 
 
 async def _uncordon(cluster: NodeControl, checked: NodeRecord, node: NodeRecord | None) -> None:
-    """Raises BadInput where somebody else, or another plan, has cordoned the node meanwhile, or the scheduler refuses.
-
-    checked: the node as it was before its check.
-    """
+    """Raises BadInput where somebody else, or another plan, has cordoned the node since it was checked, and where the
+    scheduler refuses."""
     name = checked.name
     fault = _fault(name, node)
     if node is None or fault:

@@ -82,7 +82,6 @@ class CoordinatorSettings:
     scorers: int = 1
     late_factor: float = 4.0
     late_seconds: float = 60.0
-    """Also how long a node rests, see ``_rests_until``."""
     queue_seconds: float = 60.0
     patience: float = 3600.0
     fast: bool = False

@@ -2,6 +2,7 @@
 
 import json
 import os
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +12,11 @@ import pytest
 
 from diagnoser.agent.api_client import ApiClient
 from diagnoser.agent.observer import Observer
+from diagnoser.agent.slurm import source
 from diagnoser.agent.slurm.commands import CommandResult, Slurm
 from diagnoser.agent.slurm.parsing import GONE, JobRecord, parse_account
 from diagnoser.agent.slurm.source import SlurmSource
-from diagnoser.agent.state_file import AgentState
+from diagnoser.agent.state_file import AgentState, JobCheckpoint
 
 NODES = "NodeName=n1 NodeAddr=n1 State=IDLE\n"
 
@@ -86,3 +88,23 @@ def test_an_account_that_cannot_be_read_says_nothing() -> None:
     """Neither a state that is none, nor a job that still runs by what was written last."""
     for text in ("", "\n", "RUNNING|0:0\n", "sacct: error\n", "FAILED|x:y\n"):
         assert parse_account(7, text).state == GONE
+
+
+async def test_a_log_on_a_file_system_that_does_not_answer_holds_up_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look goes on without it, and it is left alone for a while: events of all jobs waited for it for ever."""
+    asked, gate = list[str](), threading.Event()
+
+    def read(path: str, *_: object, **__: object) -> None:
+        asked.append(path)
+        gate.wait()
+
+    monkeypatch.setattr(source.log_file, "read_chunk", read)
+    monkeypatch.setattr(source, "STUCK_SECONDS", 0.0)
+    http = httpx.AsyncClient(transport=httpx.MockTransport(Heard().answer), base_url="http://diagnoser.test")
+    watched = SlurmSource(ApiClient(http), Slurm(Texts().run), "lab", AgentState(), lambda: 1000.0)
+    for _ in range(3):
+        job = JobRecord(7, "RUNNING", output="/dead/job.log")
+        await watched.ship(job, JobCheckpoint("lab-7", 1, started=True), rest=False)
+    gate.set()
+    assert watched.stuck == {"/dead/job.log": 1000.0 + source.STUCK_PAUSE}
+    assert len(asked) <= 1

@@ -21,8 +21,9 @@ from diagnoser.model.errors import BadInput
 
 CHUNKS = 8
 """Of one log in one look: a long log must not hold up the others."""
-LAST_BYTES = 256 << 20
-"""Of a log whose job has ended, sent at once."""
+LAST_BYTES = 256 << 20  # of a log whose job has ended
+STUCK_SECONDS, STUCK_PAUSE = 30.0, 600.0
+"""For one read, and before the next one of a log whose file system does not answer: events go on meanwhile."""
 
 log = structlog.get_logger()
 
@@ -49,6 +50,8 @@ class SlurmSource:
     now: Callable[[], float]
     logs: bool = True
     topology: Topology = field(default_factory=Topology)
+    stuck: dict[str, float] = field(default_factory=dict)
+    """Log -> when it is read again, of those whose file system did not answer."""
 
     @property
     def log_source(self) -> str:
@@ -81,8 +84,9 @@ class SlurmSource:
         now: only what comes from now on surely belongs to this launch."""
         if all((self.logs, job.restarts, job.output)):
             try:
-                begin = log_file.near_end(job.output, LogOffset(), LAST_BYTES, job.uid)
-                end = await asyncio.to_thread(log_file.end_of, job.output, begin, job.uid)
+                async with asyncio.timeout(STUCK_SECONDS):
+                    begin = await asyncio.to_thread(log_file.near_end, job.output, LogOffset(), LAST_BYTES, job.uid)
+                    end = await asyncio.to_thread(log_file.end_of, job.output, begin, job.uid)
                 self.state.logs[str(job.number)] = replace(end, attempt=job.attempt)
             except OSError as error:
                 log.debug("log_not_read", job=job.number, why=str(error))
@@ -106,13 +110,7 @@ class SlurmSource:
             offset = replace(offset, attempt=checkpoint.attempt, first=True)
         while rest or count < CHUNKS:
             count += 1
-            try:
-                if rest:
-                    offset = log_file.near_end(job.output, offset, LAST_BYTES, job.uid)
-                chunk = await asyncio.to_thread(log_file.read_chunk, job.output, offset, job.uid, rest=rest)
-            except OSError as error:
-                log.debug("log_not_read", job=checkpoint.job, why=str(error))
-                return
+            chunk = await self._next_chunk(job, offset, rest=rest)
             if chunk is None:
                 return
             try:
@@ -120,3 +118,19 @@ class SlurmSource:
             except BadInput as error:
                 log.warning("lines_refused", job=checkpoint.job, first=chunk.first, why=str(error))
             self.state.logs[key] = offset = chunk.offset
+
+    async def _next_chunk(
+        self, job: JobRecord, offset: LogOffset, *, rest: bool
+    ) -> log_file.LogChunk[LogOffset] | None:
+        if self.stuck.get(job.output, 0.0) > self.now():
+            return None
+        try:
+            async with asyncio.timeout(STUCK_SECONDS):
+                if rest:
+                    offset = await asyncio.to_thread(log_file.near_end, job.output, offset, LAST_BYTES, job.uid)
+                return await asyncio.to_thread(log_file.read_chunk, job.output, offset, job.uid, rest=rest)
+        except OSError as error:
+            if isinstance(error, TimeoutError):
+                self.stuck[job.output] = self.now() + STUCK_PAUSE
+            log.debug("log_not_read", job=job.number, why=str(error))
+            return None

@@ -2,6 +2,7 @@
 
 import gzip
 import itertools
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -192,8 +193,8 @@ def test_the_newest_can_be_taken_first(clock: Clock) -> None:
 
 def test_a_full_disk_does_not_keep_a_command_from_starting(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Python finds no folder for temporary files then, and says so by an exception."""
-    monkeypatch.setattr(module.tempfile, "tempdir", None)
-    monkeypatch.setattr(module.tempfile, "_get_default_tempdir", _no_folder)
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_get_default_tempdir", _no_folder)
     backlog = Backlog(clock, spill_bytes=1)
     backlog.add("stdout", LINE)
     clock.now += LINGER_SECONDS

@@ -17,6 +17,7 @@ from diagnoser.agent.slurm.commands import CommandResult, Slurm
 from diagnoser.agent.slurm.parsing import GONE, JobRecord, parse_account
 from diagnoser.agent.slurm.source import SlurmSource
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
+from diagnoser.client import log_file
 
 NODES = "NodeName=n1 NodeAddr=n1 State=IDLE\n"
 
@@ -98,7 +99,7 @@ async def test_a_log_on_a_file_system_that_does_not_answer_holds_up_nothing(monk
         asked.append(path)
         gate.wait()
 
-    monkeypatch.setattr(source.log_file, "read_chunk", read)
+    monkeypatch.setattr(log_file, "read_chunk", read)
     monkeypatch.setattr(source, "STUCK_SECONDS", 0.0)
     http = httpx.AsyncClient(transport=httpx.MockTransport(Heard().answer), base_url="http://diagnoser.test")
     watched = SlurmSource(ApiClient(http), Slurm(Texts().run), "lab", AgentState(), lambda: 1000.0)

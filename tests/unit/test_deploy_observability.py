@@ -75,6 +75,7 @@ def test_most_of_what_is_shown_is_looked_at() -> None:
     assert unused == {
         "diagnoser_archived_bytes_total",
         "diagnoser_checkpoint_blocked_seconds_total",
+        "diagnoser_clock_skew_seconds",
         "diagnoser_compressor_cached_templates",
         "diagnoser_compressor_limit",
         "diagnoser_compressor_limit_reached_total",

@@ -1,7 +1,7 @@
 """Deltas as bytes: one version byte, then JSON under zstd. Unlike a pickle, it cannot carry code.
 
-The share of each stream is a line of the JSON, and read by itself: the tree of a whole log of ten thousand streams
-would take more memory than the log.
+Each shape and the share of each stream is a line of the JSON, and read by itself: the parser takes twelve times the
+memory of what it reads at once.
 """
 
 import math
@@ -22,7 +22,8 @@ from diagnoser.structure.progress import Point
 VERSION = 4
 _READ = frozenset({3, VERSION})
 """Version 3 did not know who vouches for a stream: its lines count as the job's own."""
-_SHARES = b',"shares":[\n'
+_SHAPES, _SHARES = b',"shapes":[\n', b',"shares":[\n'
+_Read = Iterable[list[Any]]
 _ROW, _POINT = len(DeltaRow._fields), len(PointRow._fields)
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits allow."""
@@ -35,11 +36,15 @@ def to_bytes(delta: Delta) -> bytes:
     head = {
         "streams": [[stream.source, stream.node, stream.rank, stream.provenance] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
-        "shapes": [_stat(key, stat, index_of) for key, stat in sorted(delta.shapes.items())],
     }
-    shares = [orjson.dumps(_share(delta.shares[stream]), option=orjson.OPT_APPEND_NEWLINE) for stream in streams]
-    text = b"".join((orjson.dumps(head)[:-1], _SHARES, b",".join(shares), b"]}"))
+    shapes = [_line(_stat(key, stat, index_of)) for key, stat in sorted(delta.shapes.items())]
+    shares = [_line(_share(delta.shares[stream])) for stream in streams]
+    text = b"".join((orjson.dumps(head)[:-1], _SHAPES, b",".join(shapes), b"]", _SHARES, b",".join(shares), b"]}"))
     return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(text)
+
+
+def _line(value: list[Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def from_bytes(data: bytes, limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
@@ -53,28 +58,29 @@ def from_bytes(data: bytes, limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
         raise BadInput(f"not a delta: {error}") from error
 
 
-def _parts(text: bytes) -> tuple[dict[str, Any], Iterable[list[Any]]]:
-    """What the JSON says of the whole log, and the shares of its streams, each read when it is taken."""
-    start = text.find(_SHARES)
-    if start < 0:  # as older releases wrote it: without line ends
+def _parts(text: bytes) -> tuple[dict[str, Any], _Read, _Read]:
+    """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
+    shapes, shares = text.find(_SHAPES), text.find(_SHARES)
+    if shapes < 0:  # as older releases wrote it: without these line ends
         body = orjson.loads(text)
-        return body, body["shares"]
-    return orjson.loads(text[:start] + b"}"), _share_lines(text, start + len(_SHARES))
+        return body, body["shapes"], body["shares"]
+    streams = _lines(text, shares + len(_SHARES), len(text))
+    return orjson.loads(text[:shapes] + b"}"), _lines(text, shapes + len(_SHAPES), shares), streams
 
 
-def _share_lines(text: bytes, start: int) -> Iterator[list[Any]]:
-    """start: of the first share. The others begin with the comma that makes all of it one JSON."""
+def _lines(text: bytes, start: int, stop: int) -> Iterator[list[Any]]:
+    """start: of the first value. The others begin with the comma that makes all of it one JSON."""
     view = memoryview(text)
-    while (end := text.find(b"\n", start)) >= 0:
+    while (end := text.find(b"\n", start, stop)) >= 0:
         yield orjson.loads(view[start + text.startswith(b",", start) : end])
         start = end + 1
 
 
-def _delta(body: dict[str, Any], shares: Iterable[list[Any]], limits: CompressorLimits) -> Delta:
+def _delta(body: dict[str, Any], shapes: _Read, shares: _Read, limits: CompressorLimits) -> Delta:
     streams = list(starmap(_stream, body["streams"]))
     lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
     delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
-    for key, count, first, early, last, late, ranks, kind, filtered in body["shapes"]:
+    for key, count, first, early, last, late, ranks, kind, filtered in shapes:
         first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
         delta.shapes[key] = TemplateStats(
             count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered

@@ -18,7 +18,7 @@ from diagnoser.rules.engine import Hit
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.outcome import Ending
 from diagnoser.rules.schema import Role, Specificity
-from diagnoser.structure.loops import find_loops, words_of
+from diagnoser.structure.loops import words_of
 
 LIKELY_END = "heuristic:clean_end_likely"
 """Decider of an end that only looks like those of runs that ended well."""
@@ -104,7 +104,7 @@ def _is_said_by_some(evidence: Evidence, end: Line, processes: Processes) -> boo
     words = words_of(end.body)
     count = sum(words_of(line.body) == words for line in evidence.lines if line.stream == end.stream)
     known = processes.known(end.stream)
-    several = max(find_loops(evidence).processes.get(end.stream, 0), len(known))
+    several = max(processes.found.processes.get(end.stream, 0), len(known))
     if count < several:
         return count > 1
     return bool(known - {*processes.of[-2 * several :]})

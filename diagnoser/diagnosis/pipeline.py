@@ -166,7 +166,7 @@ def _decide(run: _Run, knowledge: RuleKnowledge) -> CausalResult:
     collected = candidates.collect(run.evidence, run.hits, tables, loss, end)
     order = RunTimeline(
         run.evidence,
-        RecoveryCheck(run.evidence, timeline),
+        RecoveryCheck(run.evidence, timeline, run.processes.found),
         run.begins,
         diverged=loss is not None,
         completed=outcome.is_success(run.reported),

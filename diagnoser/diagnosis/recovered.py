@@ -8,7 +8,7 @@ from diagnoser.model import Evidence, ExitReport, Line, Mark, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.schema import Role
-from diagnoser.structure.loops import find_loops
+from diagnoser.structure.loops import Loops
 
 _T = FailureType
 _DEATHS = frozenset({_T.SEGMENTATION_FAULT, _T.HOST_OUT_OF_MEMORY, _T.NODE_FAILURE})
@@ -32,9 +32,9 @@ class RecoveryCheck:
     one step is enough. Whatever others do, an exception is not survived by a process that is reported dead next.
     """
 
-    def __init__(self, evidence: Evidence, timeline: ProgressTimeline) -> None:
+    def __init__(self, evidence: Evidence, timeline: ProgressTimeline, loops: Loops) -> None:
         self._lines, self._timeline = evidence.lines, timeline
-        self._loops = find_loops(evidence)
+        self._loops = loops
         self._speakers = defaultdict[Stream, set[object]](set)
         for line in evidence.lines:
             if line.names_process:

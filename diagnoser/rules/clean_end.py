@@ -31,7 +31,7 @@ from diagnoser.rules.schema import (
     load_table,
     row_mistakes,
 )
-from diagnoser.structure.loops import Loops, find_loops, whole_numbers, words_of
+from diagnoser.structure.loops import whole_numbers, words_of
 from diagnoser.structure.progress import COUNT_OF_TOTAL
 
 _LONGEST = 1024
@@ -242,17 +242,12 @@ class _Log:
     def trained(self) -> bool:
         """Whether the log is one of training: some rank counts more than one step, or a loop prints a measure."""
         counted = Counter(map(attrgetter("rank"), self.steps))
-        return max(counted.values(), default=0) > _TRAINED or bool(self.loops.measured)
-
-    @cached_property
-    def loops(self) -> Loops:
-        """The loops of the log."""
-        return find_loops(self.evidence)
+        return max(counted.values(), default=0) > _TRAINED or bool(self.processes.found.measured)
 
     @cached_property
     def loop_ends(self) -> dict[Stream, int]:
         """The last line of each stream in which the program was still in its loop."""
-        ends = self.loops.ends()
+        ends = self.processes.found.ends()
         if self.trained:
             for point in self.steps:
                 ends[point.stream] = max(ends.get(point.stream, 0), point.line)
@@ -261,7 +256,7 @@ class _Log:
     @cached_property
     def asked(self) -> set[int]:
         """How many steps are to be made, as the lines in front of the first one say."""
-        begins = [point.line for point in self.steps] or [loop.first for loop in self.loops.measured]
+        begins = [point.line for point in self.steps] or [loop.first for loop in self.processes.found.measured]
         begin, asked = min(begins, default=0), set[int]()
         for line in self.evidence.lines:
             if line.number < begin:
@@ -345,7 +340,7 @@ def _is_new_complaint(log: _Log, line: Line) -> bool:
     """Whether the line complains, and neither a step nor its own repetition shows that the run lives with that."""
     if log.advanced(line):
         return False
-    if log.loops.is_turn(line):
+    if log.processes.found.is_turn(line):
         return False
     return log.table.complains(line)
 
@@ -355,7 +350,7 @@ def _is_of_some(log: _Log, end: CleanEnd) -> bool:
     another one stopped. One alone may speak for all.
     """
     line = log.evidence.lines[end.line]
-    launched = log.loops.launched.get(line.stream, 0)
+    launched = log.processes.found.launched.get(line.stream, 0)
     for template in log.evidence.templates:
         if template.processes:
             continue
@@ -400,7 +395,7 @@ def _last_words(log: _Log) -> CleanEnd | None:
         line = log.evidence.lines[index]
         if not log.table.says_end(line.body, closing=log.trained and left < _CLOSING):
             continue
-        if not log.loops.is_turn(line):
+        if not log.processes.found.is_turn(line):
             return _stated_end(log, index)
     return None
 
@@ -524,7 +519,7 @@ def _total_of_loops(log: _Log) -> CleanEnd | None:
     last, asked, lines = dict[object, int](), dict[object, int](), log.evidence.lines
     before = dict[object, set[int]]()
     for index, line in enumerate(lines):
-        if not log.loops.is_turn(line, measured=True):
+        if not log.processes.found.is_turn(line, measured=True):
             continue
         if _OF_TOTAL.search(line.body[:_LONGEST]):
             last[line.speaker] = index

@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 
 from diagnoser.model import Evidence, Line, Severity, Stream, Template
 from diagnoser.model.choice import single
-from diagnoser.structure.loops import Loop, find_loops, whole_numbers, words_of
+from diagnoser.structure.loops import Loop, Loops, find_loops, whole_numbers, words_of
 
 _PEERS = 2
 """Processes that must state their end before the silence of another one says anything."""
@@ -55,6 +55,7 @@ class Processes:
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
     broken_off: those that began as their peers did, never trained, and last printed what none of them prints.
     silent: those that state no end, came less far than a peer, and last printed what none that came further prints.
+    found: the loops of the log.
     """
 
     lines: tuple[Line, ...] = ()
@@ -71,6 +72,7 @@ class Processes:
     shared: Mapping[Stream, Template] = field(default_factory=dict)
     broken_off: frozenset[Process] = frozenset()
     silent: frozenset[Process] = frozenset()
+    found: Loops = field(default_factory=Loops)
 
     def known(self, stream: Stream) -> AbstractSet[Process]:
         """The processes that the log tells apart in a stream."""
@@ -194,7 +196,8 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Callable[[Line
     of = tuple(_process_of(line, alias) for line in evidence.lines)
     spoken = _spoken(evidence, of)
     last = {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
-    loops = find_loops(evidence).measured
+    found = find_loops(evidence)
+    loops = found.measured
     steps = _steps(evidence, alias) or _counts(evidence, of, loops)
     looped, greetings = _loops(loops, alias), _greetings(evidence.templates, alias)
     endings = [template for template in evidence.templates if says_end(template.text)]
@@ -220,6 +223,7 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Callable[[Line
         shared=_shared_last_words(evidence, of, loops, alias),
         broken_off=frozenset(_broken_off(spoken, untrained, _first_turns(loops))),
         silent=frozenset(_silent(last, reached, ends, last_progress)),
+        found=found,
     )
 
 

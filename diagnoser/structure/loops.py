@@ -98,7 +98,7 @@ class Loops:
     launched: of these, those that are known to be of one launch.
     """
 
-    loops: Sequence[Loop]
+    loops: Sequence[Loop] = ()
     by_rank: bool = False
     processes: Mapping[Stream, int] = field(default_factory=dict)
     launched: Mapping[Stream, int] = field(default_factory=dict)

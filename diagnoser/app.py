@@ -16,7 +16,7 @@ import structlog
 from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.clock import SteadyClock
+from diagnoser.adapters.clock import DatabaseClock, SteadyClock
 from diagnoser.adapters.log_root import log_root
 from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore, open_store
@@ -92,6 +92,7 @@ from diagnoser.worker.maintenance import Maintenance, RetentionConfig
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.node_metrics import NodeMetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
+from diagnoser.worker.repeat import repeat
 from diagnoser.worker.retention import Retention
 from diagnoser.worker.score_alerts import ScoreWatch
 from diagnoser.worker.straggler_looks import StragglerLooks
@@ -102,6 +103,8 @@ if TYPE_CHECKING:
 
     from diagnoser.adapters.openai import OpenAIModel
 
+CLOCK_SECONDS = 2.0
+"""Between two looks at the database's clock."""
 POLL_SECONDS = 0.5
 WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
@@ -251,6 +254,8 @@ async def _loops(settings: Settings, shared: Shared, service: Service) -> list[C
     """What must run for the role of this process."""
     reading, database = service.reading, service.world.store.db
     loops = list(service.world.wakes.loops)
+    if isinstance(service.world.clock, DatabaseClock):
+        loops.append(repeat(service.world.clock.compare, CLOCK_SECONDS, "database_clock_not_read"))
     changes = DatabaseChanges(database.change_mark, is_watched=await database.change_mark() is not None)
     if changes.is_watched:
         loops.append(changes.run(POLL_SECONDS))
@@ -265,13 +270,14 @@ async def _loops(settings: Settings, shared: Shared, service: Service) -> list[C
 
 async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) -> World:
     """Connect to everything outside of the process; ``stack`` closes it."""
-    clock, metrics = SteadyClock(), Metrics(CollectorRegistry())
+    metrics = Metrics(CollectorRegistry())
+    store = await open_store(settings.database_url)
+    stack.push_async_callback(store.close)
+    clock = await _open_clock(store, metrics)
     metrics.up.set(clock())
     traces = open_traces(settings, clock)
     if traces:
         stack.push_async_callback(traces.close)
-    store = await open_store(settings.database_url)
-    stack.push_async_callback(store.close)
     authentication.check_bind_address(
         settings, stored=bool(await store.tokens.list_all()) or await store.users.has_users()
     )
@@ -288,6 +294,15 @@ async def open_world(settings: Settings, shared: Shared, stack: AsyncExitStack) 
         metrics=metrics,
         trace=traces.note if traces else untraced,
     )
+
+
+async def _open_clock(store: SqlStore, metrics: Metrics) -> Clock:
+    """Choose the clock of the service: the database's, where replicas on several machines share one."""
+    if not store.db.has_clock:
+        return SteadyClock()
+    clock = DatabaseClock(store.db.clock, metrics.clock_skew.set)
+    await clock.compare()
+    return clock
 
 
 async def _open_reading(settings: Settings, shared: Shared, world: World) -> Reading:
@@ -430,7 +445,8 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float, w
     world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics = world.store, world.clock, world.metrics
     failures, plans = deciding.confirmed_failures, deciding.plans
-    retention = Retention(store, clock, ages(settings), metrics, world.archive)
+    machine = SteadyClock()  # nothing old goes unless it agrees with the database's
+    retention = Retention(store, machine, ages(settings), metrics, world.archive)
     return Worker(
         store=store.work,
         logs=service.reading.logs,

@@ -229,6 +229,11 @@ class Metrics:
         )
         self.dropped = counter("diagnoser_retention_dropped", "What was dropped because of its age or size", ["kind"])
         self.retention_refused = counter("diagnoser_retention_refused", "Looks at which the clock was not trusted")
+        self.clock_skew = gauge(
+            "diagnoser_clock_skew_seconds",
+            "This machine's clock less the database's, which the service goes by",
+            multiprocess_mode="mostrecent",
+        )
         self.archived = counter("diagnoser_archived_bytes", "Bytes of original lines archived, compressed")
         self.up = gauge(
             "diagnoser_start_time_seconds", "Start of the service, in seconds since the epoch", multiprocess_mode="min"

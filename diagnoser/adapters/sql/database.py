@@ -23,8 +23,10 @@ from sqlalchemy import (
     cast,
     delete,
     event,
+    extract,
     func,
     make_url,
+    select,
 )
 from sqlalchemy.dialects import sqlite
 from sqlalchemy.engine import Connection
@@ -262,6 +264,15 @@ class Database:
     @property
     def dialect(self) -> str:
         return self._engine.dialect.name
+
+    @property
+    def has_clock(self) -> bool:
+        """Whether it has a clock beside its callers'; SQLite has that of their machine."""
+        return self.dialect == "postgresql"
+
+    async def clock(self) -> float:
+        """Ask for the time of the database's machine."""
+        return float(await self.value(select(extract("epoch", func.clock_timestamp()))))
 
     @property
     def pool(self) -> Pool:

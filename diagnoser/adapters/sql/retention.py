@@ -11,7 +11,6 @@ from sqlalchemy import (
     cast,
     delete,
     exists,
-    extract,
     func,
     not_,
     or_,
@@ -69,9 +68,7 @@ class RetentionRepository(Repository):
         """The time by which something was dropped last, and that of the database; 0.0 where nothing was, or where the
         database has the clock of its caller."""
         last = float(await self._db.value(select(revisions.c.value).where(revisions.c.name == _CLOCK), 0.0))
-        if self._db.dialect != "postgresql":
-            return last, 0.0
-        return last, float(await self._db.value(select(extract("epoch", func.clock_timestamp()))))
+        return last, await self._db.clock() if self._db.has_clock else 0.0
 
     async def note_clock(self, now: float) -> None:
         await self._db.upsert(revisions, {"name": _CLOCK, "value": int(now)})

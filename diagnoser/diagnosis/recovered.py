@@ -33,7 +33,7 @@ class RecoveryCheck:
     """
 
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline, loops: Loops) -> None:
-        self._lines, self._timeline = evidence.lines, timeline
+        self._lines, self._timeline, self._tracebacks = evidence.lines, timeline, evidence.tracebacks
         self._loops = loops
         self._speakers = defaultdict[Stream, set[object]](set)
         for line in evidence.lines:
@@ -48,7 +48,7 @@ class RecoveryCheck:
             return self._calmed(candidate)
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
-        if self._died_of(candidate):
+        if self._died_of(candidate) or self._ended_program(candidate):
             return False
         if candidate.last_words:
             return self._began_anew(line)
@@ -78,6 +78,19 @@ class RecoveryCheck:
             return False
         return self._timeline.went_on(line, _BUFFERED)
 
+    def _ended_program(self, candidate: Candidate) -> bool:
+        """Whether nobody caught the exception, up to the module of a program that has no name where others have, and
+        prints nothing more: the steps that follow are those of the processes that it started."""
+        line = self._lines[candidate.line]
+        if candidate.trace < 0 or candidate.logged or not self._speakers[line.stream]:
+            return False
+        if line.names_process or line.task >= 0:
+            return False
+        for number, trace in enumerate(self._tracebacks):
+            if candidate.trace in (number, trace.cause) and "".join(trace.frames[:1]).endswith("in <module>"):
+                return self._is_last_of(candidate)
+        return False
+
     def _fell_silent(self, candidate: Candidate) -> bool:
         """Whether its process, which the log tells from its peers, printed nothing more: the loop is that of the
         peers."""
@@ -86,6 +99,11 @@ class RecoveryCheck:
             return False
         if len(self._speakers[line.stream]) < 2:
             return False
+        return self._is_last_of(candidate)
+
+    def _is_last_of(self, candidate: Candidate) -> bool:
+        """Whether its process printed nothing more than what may still be about it."""
+        line = self._lines[candidate.line]
         for later in self._lines[candidate.line + 1 :]:
             if later.speaker != line.speaker:
                 continue

@@ -232,9 +232,7 @@ class _CleanEnd:
 
 
 def _is_another_rank(line: Line, last: Line) -> bool:
-    """Whether the lines are of two ranks, each with a stream of its own."""
-    if line.stream == last.stream:
-        return False
+    """Whether the lines are of two ranks."""
     return line.rank != last.rank and min(line.rank, last.rank) >= 0
 
 

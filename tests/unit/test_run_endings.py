@@ -461,3 +461,18 @@ def test_a_part_that_is_told_to_end_takes_leave_whether_the_work_is_done_or_not(
     """Only what was said before the order shows that the run had ended well."""
     leave = (before, f"INFO serve: {order}", "INFO serve: shutting down")
     assert diagnose(*STEPS, *(f"2031-01-02 03:04:36,001 {line}" for line in leave)).type is ended
+
+
+def test_an_exception_that_ends_a_driver_is_not_survived_by_its_workers() -> None:
+    """What workers print on after it, until they are told, are no steps of the driver."""
+    steps = [f"(Fit pid=7{rank}) step {step} loss 2.{step}" for step in range(1, 20) for rank in (1, 2)]
+    assert diagnose(*steps[:20], *UNCAUGHT, *steps[20:]).type is T.KEY_ERROR
+
+
+def test_a_rank_that_died_of_an_exception_is_not_saved_by_one_that_completed() -> None:
+    """In one log of several ranks, too."""
+    steps = [f"[rank{rank}]: step {step} loss 2.{step}" for step in range(1, 10) for rank in (0, 1)]
+    died = [f"[rank1]: {line}" for line in UNCAUGHT]
+    end = "[rank0]: {'train_runtime': 3.2, 'train_samples_per_second': 74.2, 'train_loss': 3.8, 'epoch': 3.0}"
+    diagnosis = diagnose(*steps, *died, *(f"[rank0]: step {step} loss 2.1" for step in range(10, 14)), end)
+    assert diagnosis.type is T.KEY_ERROR

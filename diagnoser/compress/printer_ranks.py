@@ -35,11 +35,12 @@ class PrinterRanks:
         texts = list[str]()
         for stream, line in lines:
             texts.append(line.texts[0])
+            name = line.learned_name or line.process
             if line.instance:
                 instances.add(line.instance, line)
-            elif name := line.learned_name or line.process:
-                processes[stream].add(name, line)
-            elif line.record is not NO_RECORD:
+            if name:
+                processes[stream].add(f"{line.instance}{name}", line)
+            elif line.record is not NO_RECORD and not line.instance:
                 nameless[stream].append(line.record.number)
         instances.read_tables(texts)
         self._of_instances = _ranks_of_instances(instances)
@@ -48,11 +49,11 @@ class PrinterRanks:
 
     def of(self, stream: Stream, line: OpenedLine) -> int:
         """The rank of who prints a line; -1 where nothing tells."""
-        if line.instance:
-            return self._of_instances.get(line.instance, -1)
+        if line.instance in self._of_instances:
+            return self._of_instances[line.instance]
         if name := line.learned_name or line.process:
-            return self._of_processes.get(stream, {}).get(name, -1)
-        return line.record.number if stream in self._numbered else -1
+            return self._of_processes.get(stream, {}).get(f"{line.instance}{name}", -1)
+        return line.record.number if stream in self._numbered and not line.instance else -1
 
 
 class _Printers:

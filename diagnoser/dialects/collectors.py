@@ -81,6 +81,12 @@ DIALECTS = (
         ),
     ),
     Dialect(
+        "fluentd",  # its standard output and files: time, tag, record
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{9} [+-]\d{4} (?P<pod>[A-Za-z][\w.-]{0,80}): ",
+        (Example('2026-01-02 03:04:05.123456789 +0000 fit.w3: {"log":"hello"}', '{"log":"hello"}', {"pod": "fit.w3"}),),
+        blurred=r"0[ ]?0[ ]?0 0:0:0\.0 [+ ]?0 [A-Za-z][\w. ]{0,80}: ",
+    ),
+    Dialect(
         "time stamp of multilog",
         r"@[0-9a-f]{24} ",
         (Example("@400000006b08d845264c9a84 [rank3]: boom", "boom", {"rank": "3"}),),
@@ -115,13 +121,17 @@ DIALECTS = (
     ),
     Dialect(
         "syslog",
-        rf"(?P<host>{HOST}) (?!kernel)(?:(?P<pod>[\w./-]{{1,40}}@[\w.-]{{1,20}})|[\w./-]{{1,40}}+)(?:\(\w{{1,20}}\))?"
+        rf"(?P<host>{HOST}) (?!kernel)(?:(?P<pod>[\w./-]{{1,40}}@[\w.-]{{1,20}}"
+        r"|(?i:rank|worker|trainer)[._-]?\d{1,5}(?=\[))|[\w./-]{1,40}+)(?:\(\w{1,20}\))?"
         r"\[(?P<pid>\d{1,8})\]: ",
         (
             Example(
                 "Jan  2 03:04:05 gpu-7 train@3[812]: hello",
                 "hello",
                 {"host": "gpu-7", "pid": "812", "pod": "train@3"},
+            ),
+            Example(
+                "Jan  2 03:04:05 gpu-7 rank3[812]: hello", "hello", {"host": "gpu-7", "pid": "812", "pod": "rank3"}
             ),
             Example("Jan  2 03:04:05 gpu-7 train[812]: hello", "hello", {"host": "gpu-7", "pid": "812"}),
             Example(

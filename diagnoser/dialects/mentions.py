@@ -87,8 +87,9 @@ MENTIONS = (
         ("Initializing process 2 of 8", "2"),
     ),
     _self(
-        r"(?i)\b(?:process|rank)[ :=#]{1,2}(\d{1,6}) ?(?:of|/) ?\d{1,6}\b",
+        r"(?i)\b(?:process|rank|worker|trainer)[ :=#]{1,2}(\d{1,6}) ?(?:of|/) ?\d{1,6}\b",
         ("JAX process: 3 / 8", "3"),
+        ("worker 3 of 8 is ready", "3"),
         ("Hello world from processor n1, rank 2 of 4", "2"),
     ),
     _self(r"(?i)(?<!local[_ ])\bprocess[_ ]index[ :=]{1,3}(\d{1,6})\b", ("process_index=3, local devices: 4", "3")),
@@ -156,6 +157,8 @@ MENTIONS = (
         ("[launch] worker 1 on gpu-07 finished with status 139", "gpu-07"),
     ),
     _node(r"^([\w.-]+): kern: \w+: ", ("n9: kern: err: [1.2] x", "n9")),
+    _node(rf"^({_NAME}) kernel: ", ("gpu-07 kernel: nfs: server fs1 not responding, timed out", "gpu-07")),
+    _node(rf"\b(?:kubelet|[a-z]{{2,20}}-monitor), ({_NAME})\s", ("Failed  pod/llm-0  kubelet, gpu-07  x", "gpu-07")),
     _node(
         r"\bip: ([\w.:-]{1,80}) has been marked dead",
         ("The node with node id: 7c9e and ip: gpu-026 has been marked dead because", "gpu-026"),
@@ -252,7 +255,13 @@ _NODE_COUNT = re.compile(
     r"(?i)(?<![a-z])(?:slurm_|pet_)?(?:n_?nodes|num_(?:nodes|machines|hosts))\b[\"' :=]{1,4}(\d{1,5})\b(?!:)"
 )
 _NOTED_RANK = re.compile(r"(?<![\w.-])(?:(?:world|global)_)?rank=(\d{1,6})\b")
-_STATED_HOST = re.compile(rf"(?i)(?<![\w.-])(?:host|node)(?:_?name)?[\"']? ?[=:] ?[\"']?((?-i:{MACHINE}))(?![\w:])")
+_STATED_HOST = re.compile(
+    rf"(?i)(?:(?<![\w.-])(?:host|node)(?:_?name)?[\"']? ?[=:] ?[\"']?|, host )((?-i:{MACHINE}))(?![\w:])"
+)
+_HEADING_NAME = re.compile(
+    r"^(?:\[?[\d:., TZ/+-]{4,40}\]?[ |-]{0,3})?(?:\[ {0,3}[A-Z]{4,8} {0,3}\] )?"
+    rf"(?:\[({MACHINE})\]|[|] ?({MACHINE}) [|]|({MACHINE}) [|]|[|][A-Z]{{4,8}} {{0,3}}[|]({MACHINE}):\d+[|])"
+)
 _PROCESS = re.compile(r"(?i)\bpid[ =:]{1,2}(\d{1,8})\b")
 _RANK_OF_PROCESS = re.compile(r"(?i)\b(?:world|global)[_ ]rank[ =:]{1,2}(\d{1,6})\b")
 _PLACED_ADDRESSES = (
@@ -305,6 +314,12 @@ def world_sizes(text: str) -> list[int]:
 def stated_hosts(text: str) -> list[str]:
     """Hosts in fields of a message: ``host=gpu-07``, ``hostname: gpu-07``."""
     return _STATED_HOST.findall(text)
+
+
+def heading_names(text: str) -> list[str]:
+    """The name in brackets or between bars that a message begins with, behind no more than a time and a level."""
+    match = _HEADING_NAME.match(text)
+    return list(filter(None, match.groups())) if match else []
 
 
 def noted_ranks(text: str) -> list[int]:

@@ -5,6 +5,9 @@ import re
 from diagnoser.dialects.dialect import HOST, Dialect, Example
 from diagnoser.dialects.replicas import POD_SUFFIX
 
+_NUMBERED = r"[A-Za-z]\w{0,60}\[\d{1,5}\]"
+"""What an actor may call itself: its class with a number."""
+
 DIALECTS = (
     Dialect(
         "vLLM",  # one tensor-parallel group numbers its workers as ranks
@@ -18,10 +21,12 @@ DIALECTS = (
     ),
     Dialect(
         "Ray",  # and SkyPilot
-        r"\((?:[^()\n=, ]{1,60}+,? ){0,3}pid=(?P<pid>\d++)(?:, ip=(?P<ip>[\w.:-]{1,80}))?\) ",
+        rf"\((?:(?P<pod>{_NUMBERED}) |(?:[^()\n=, ]{{1,60}}+,? ){{0,3}})pid=(?P<pid>\d++)"
+        r"(?:, ip=(?P<ip>[\w.:-]{1,80}))?\) ",
         (
             Example("(Trainer pid=812, ip=10.1.2.3) hello", "hello", {"pid": "812", "ip": "10.1.2.3"}),
             Example("(Worker pid=812, ip=gpu-026) hello", "hello", {"pid": "812", "ip": "gpu-026"}),
+            Example("(Actor[2] pid=812) hello", "hello", {"pid": "812", "pod": "Actor[2]"}),
         ),
         blurred=r"\([^()\n=]{1,250}pid=0(?:, ip=[\w.: ]{1,80})?\) ",
     ),

@@ -2,9 +2,10 @@
 
 import re
 import signal
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from operator import attrgetter
 
 from diagnoser.dialects import launchers, mentions, node_lists, rank_tables
@@ -14,8 +15,10 @@ from diagnoser.localize import exit_reports
 from diagnoser.localize.node_names import is_machine
 from diagnoser.model import Evidence, ExitReport, Facts, Line, Severity
 from diagnoser.model.choice import only, single
+from diagnoser.records import stream_names
 
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_PID_OF_LABEL = re.compile(r"(?:^|/)p(\d{1,8})@")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
 _RECORD = re.compile(
     r"\s{0,4}[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)"
@@ -107,12 +110,15 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
 
 
 def _said_by_ranks(evidence: Evidence) -> dict[int, str]:
-    """rank -> the only host that lines of this rank state in a field: a process says where it runs."""
-    hosts: dict[int, set[str]] = {}
+    """rank -> the only host that lines of this rank state, in a field, else in their heads."""
+    hosts, heads = defaultdict[int, set[str]](set), defaultdict[int, set[str]](set)
     for line in evidence.lines:
         if line.rank >= 0:
-            hosts.setdefault(line.rank, set()).update(filter(node_lists.is_host_name, mentions.stated_hosts(line.body)))
-    return single(hosts)
+            hosts[line.rank].update(filter(node_lists.is_host_name, mentions.stated_hosts(line.body)))
+            heads[line.rank].update(mentions.heading_names(line.body))
+    headed = single(heads)
+    machines = stream_names.machines_among(headed.values())
+    return {rank: name for rank, name in headed.items() if name in machines} | single(hosts)
 
 
 def _failed_on(failures: Iterable[exit_reports.ElasticFailure]) -> dict[int, str]:
@@ -125,7 +131,9 @@ def _processes(lines: Sequence[Line]) -> dict[int, int]:
     ranks: dict[int, int] = {}
     shared = set[int]()
     for line in lines:
-        listed = mentions.process_rank(line.body)
+        listed, pid = mentions.process_rank(line.body), _PID_OF_LABEL.search(line.label)
+        if pid and line.rank >= 0:
+            listed = int(pid[1]), line.rank
         if not listed:
             continue
         if ranks.setdefault(*listed) != listed[1]:
@@ -296,10 +304,19 @@ def _rank_of_process(report: _Report) -> int | None:
     named = _rank_in(report.line)
     if named is not None:
         return named
-    for pid in (_prefix(report.line).pid, *mentions.process_ids(report.line.body)):
+    bodies = report.line.body, _heading(report)
+    for pid in (_prefix(report.line).pid, *chain.from_iterable(map(mentions.process_ids, bodies))):
         if pid in processes:
             return processes[pid]
     return None
+
+
+def _heading(report: _Report) -> str:
+    """The line above the frames of the failure: who copies the traceback of another process names it there."""
+    for line in reversed(report.lines[max(0, report.at - _COPIED) : report.at]):
+        if line.speaker == report.line.speaker and not line.is_indented:
+            return line.body
+    return ""
 
 
 def _rank_in_message(report: _Report) -> int | None:

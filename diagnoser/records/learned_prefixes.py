@@ -125,11 +125,12 @@ FORMS = (
     ),
     _form(
         "sign",
-        rf"(?P<value>{_COUNTED}(?:\(\d{{1,6}}\))?)"
-        rf"(?:[>\])]{{1,2}}:?{_END}| (?:-{{1,2}}|~|[»›•·]|::|[=-]>|>>){_END}|\t)",
+        rf"(?P<value>{_COUNTED}(?:\(\w{{0,12}}\d{{1,6}}\))?)"
+        rf"(?:[>\])]{{1,2}}:?{_END}| (?:-{{1,2}}|~|[»›•·]|::|[=-]?>|>>){_END}|\t)",
         ("w3> step 3", "w3", "step 3"),
         ("p5] step 3", "p5", "step 3"),
         ("gpu-7 r3 ~ step 3", "gpu-7 r3", "step 3"),
+        ("10:00:01 gpu-7/g1(r3) > step 3", "gpu-7/g1(r3)", "step 3"),
         ("gpu-7\tstep 3", "gpu-7", "step 3"),
     ),
     _form(
@@ -550,7 +551,7 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], peeled: _Peel)
     said = _Said()
     for line in lines:
         parts, body = _names_of(layers, line)
-        said.read(body)
+        said.read(line)
         if parts and len(parts) == len(layers):
             said.read_of(parts, body, peeled)
     names, hosts = said.ranks, said.hosts

@@ -35,6 +35,7 @@ from diagnoser.structure import times
 
 _S = Severity
 _LEVELS = (_S.INFO, _S.WARNING, _S.ERROR, _S.CRITICAL)
+_OUTPUTS = ("stdout", "stderr")
 _SAYS_NOTHING = frozenset({_S.INFO})
 _HEAD = 320
 """Characters in which the head of a record must end."""
@@ -177,7 +178,10 @@ def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Map
 
 
 def _is_logged(fields: Mapping[str, Any]) -> bool:
-    """Whether a logger wrote the fields: a row of a data set or a table of metrics has no level and no time."""
+    """Whether a logger wrote the fields, or a collector that tells of which output they are: a row of a data set or a
+    table of metrics has no level and no time."""
+    if fields.get("source") in _OUTPUTS or fields.get("stream") in _OUTPUTS:
+        return True
     return not fields.keys().isdisjoint((*LEVEL, *TIME))
 
 

@@ -337,5 +337,13 @@ def _are_machines(ranks_of: Mapping[str, list[int]]) -> bool:
     return True
 
 
+def machines_among(names: Iterable[str]) -> frozenset[str]:
+    """The names that are those of machines by their form; all of several that are alike but for a number."""
+    different = frozenset(names)
+    if len(different) > 1 and _are_alike(different):
+        return different
+    return frozenset(filter(_is_host, different))
+
+
 def _is_host(part: str) -> bool:
     return any(pattern.fullmatch(part) for pattern in (_HOST, _ADDRESS, _DOMAIN))

@@ -234,3 +234,28 @@ def test_a_rank_runs_on_the_only_host_that_it_states() -> None:
     """One that states several hosts may speak of its peers."""
     evidence = log("ready, host=cn17", "ready, host=cn18", "peer host=cn17", ranks={0: 1, 1: 2, 2: 2})
     assert ranks.read(evidence, Facts()).nodes == {1: "cn17"}
+
+
+def test_a_rank_runs_on_the_machine_in_the_heads_of_its_lines() -> None:
+    """A name that no machine has by its form counts only beside others of its kind."""
+    heads = log("[r12-n03] step 1", "[r12-n07] step 1", "KeyError: 'x'", ranks={0: 0, 1: 1, 2: 1})
+    assert place(heads, 2, rank=1) == (1, "r12-n07")
+    assert ranks.read(log("[resnet-50] step 1", ranks={0: 0}), Facts()).nodes == {}
+
+
+def test_a_copied_traceback_is_of_the_process_above_it() -> None:
+    """A driver prints the exception of an actor: the rank is that of the actor, which said once who it is."""
+    texts = (
+        "(Worker pid=71) worker 0 of 2 ready",
+        "(Worker pid=72) worker 1 of 2 ready",
+        "ActorError(KeyError): step() (pid=72, ip=10.0.0.3)",
+        '  File "/srv/fit.py", line 3, in step',
+        "KeyError: 'x'",
+    )
+    assert placed_by_compressor(*texts, at=4) == 1
+
+
+def test_a_numbered_actor_is_the_rank() -> None:
+    """The number counts the ranks where every actor has one."""
+    texts = "(Fit[0] pid=71) step 1", "(Fit[1] pid=90) step 1", "(Fit[1] pid=90) KeyError: 'x'"
+    assert placed_by_compressor(*texts, at=2) == 1

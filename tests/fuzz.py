@@ -66,8 +66,8 @@ def _compressed(data: bytes, count: int) -> None:
     view = digest(merged)
     evidence = view.evidence
     assert [line.number for line in evidence.lines if line.stream != Stream()] == []
-    joined = [one.lines for one in evidence.tracebacks] + [one.lines for one in evidence.stacks]
-    assert all(0 <= index < len(evidence.lines) for indices in joined for index in indices)
+    joined = [index for trace in evidence.tracebacks for index in trace.lines]
+    assert all(0 <= index < len(evidence.lines) for index in joined)
     assert len(view.render(500)) < 6000
 
 

@@ -17,7 +17,8 @@ from diagnoser.compress.digest import Digest
 from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
 from diagnoser.compress.lines import strip_blurred
-from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine, Stack, Stream, Traceback
+from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine, Stream
+from diagnoser.structure import stacks
 
 KEPT = 5
 """How many of the last clean runs count."""
@@ -149,14 +150,14 @@ def _surges(shapes: set[int], delta: Delta, known: Baseline) -> dict[int, int]:
 
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
-    """Lines of tracebacks and stacks, except those that say what is wrong."""
-    inside, raised = set[LinePosition](), set[LinePosition]()
-    stacks: list[Traceback | Stack] = [*evidence.tracebacks, *evidence.stacks]
-    for stack in stacks:
-        for index in stack.lines:
+    """Lines of tracebacks, except those that say what is wrong, and frames of stacks."""
+    inside = {(line.number, line.stream) for line in evidence.lines if stacks.is_frame(line.body)}
+    raised = set[LinePosition]()
+    for trace in evidence.tracebacks:
+        for index in trace.lines:
             line = evidence.lines[index]
             place = line.number, line.stream
-            if index == stack.raised:
+            if index == trace.raised:
                 raised.add(place)
             else:
                 inside.add(place)

@@ -45,7 +45,7 @@ from diagnoser.model.evidence import Placement, process_of, rank_nodes
 from diagnoser.records import batches
 from diagnoser.records.reader import fields_of
 from diagnoser.records.sections import Sections, find_sections
-from diagnoser.structure import progress, stacks, times, tracebacks
+from diagnoser.structure import progress, times, tracebacks
 
 _SEVERE, _TROUBLE = int(LineFlag.ANCHOR | LineFlag.EXCEPTION | LineFlag.FRAME), int(LineFlag.ERROR | LineFlag.WARNING)
 HEAD, TAIL = 5, 15
@@ -409,7 +409,6 @@ class Digest:
             self.compression,
             self.phases,
             self.placements,
-            stacks.join(lines, voices),
         )
 
     @cached_property

@@ -277,8 +277,4 @@ def _begin(last: float, first: float, end: float) -> float:
 
 def without(evidence: Evidence, index: int) -> Evidence:
     """The evidence without one line that is part of no traceback."""
-    unbroken = [stack for stack in evidence.stacks if index not in stack.lines]
-    if len(unbroken) < len(evidence.stacks):
-        unbroken = [replace(stack, cause=-1) for stack in unbroken]
-    order = [*range(index), *range(index + 1, len(evidence.lines))]
-    return selected(replace(evidence, stacks=tuple(unbroken)), order)
+    return selected(evidence, [*range(index), *range(index + 1, len(evidence.lines))])

@@ -1,10 +1,8 @@
 """Turns the stages' results into a Diagnosis: its type, its evidence, and what was rejected."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import filterfalse
 
 from diagnoser.diagnosis import confidence
 from diagnoser.localize import collectives, progress
@@ -18,7 +16,6 @@ from diagnoser.model import (
     EvidenceLine,
     Rejected,
     RootCause,
-    StackKind,
     Stage,
     Suspect,
     Symptom,
@@ -31,11 +28,9 @@ from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.outcome import Ending, Testimony
-from diagnoser.structure import loops
+from diagnoser.structure import loops, stacks
 
 _T = FailureType
-_MACHINERY = re.compile(r"^c10::(?:Error|detail)|google::LogMessage|<unknown function>|^(?:raise|abort|gsignal) ?\(")
-"""Frames that only make the error object or end the process."""
 _NO_RUN = 0.03
 """Confidence in the verdict on a text that is not the log of a run."""
 _ALIKE = 3
@@ -179,28 +174,10 @@ def _is_same_record(evidence: Evidence, one: int, other: int) -> bool:
 def _raised_at(evidence: Evidence, root: Candidate) -> int | None:
     """The line that names the code that raised: the innermost frame of a traceback, or of a native stack."""
     if root.trace < 0:
-        return _native_frame(evidence, root.line)
+        return stacks.frame_of(evidence.lines, root.line)
     for index in reversed(evidence.tracebacks[root.trace].lines):
         if evidence.lines[index].body.lstrip().startswith('File "'):
             return index
-    return None
-
-
-def _native_frame(evidence: Evidence, root: int) -> int | None:
-    """The line of the root's stack that names the code, not how the error object was made."""
-    for stack in evidence.stacks:
-        if root not in stack.lines:
-            continue
-        if stack.kind is not StackKind.TABLE:
-            break
-    else:
-        return None
-    for frame in filterfalse(_MACHINERY.search, stack.frames):
-        for index in stack.lines:
-            if index == root:
-                continue
-            if frame in evidence.lines[index].body:
-                return index
     return None
 
 

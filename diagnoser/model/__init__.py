@@ -49,8 +49,6 @@ from diagnoser.model.evidence import (
     Progress,
     RunStatus,
     Severity,
-    Stack,
-    StackKind,
     Stage,
     Template,
     Traceback,

@@ -1,10 +1,9 @@
 """What the compressor keeps of a log."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, StrEnum
 from itertools import chain
-from typing import TypeVar
 
 from diagnoser.model.lines import Stream
 
@@ -135,31 +134,6 @@ class Traceback:
     @property
     def start(self) -> int:
         return self.lines[0] if self.lines else self.raised
-
-
-class StackKind(StrEnum):
-    NATIVE = "native"  # C++ frames: c10, glog, gdb, glibc, Open MPI
-    JAVA = "java"  # the JVM, and what wraps one
-    NCCL = "nccl"  # the path of an error code through NCCL's sources
-    TABLE = "table"  # one child in torchelastic's table of failures
-
-
-@dataclass(frozen=True, slots=True)
-class Stack:
-    """A stack other than a Python traceback, joined for one rank (or for one process, where the rank is unknown: -1).
-
-    exception, message: as far as printed. raised: index into ``Evidence.lines`` of the line that says what is wrong.
-    frames: innermost first. cause: index into ``Evidence.stacks`` of the stack that this one follows from, or -1.
-    """
-
-    kind: StackKind
-    rank: int
-    lines: tuple[int, ...]
-    frames: tuple[str, ...]
-    exception: str
-    message: str
-    raised: int
-    cause: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,7 +351,6 @@ class Evidence:
     compression: Compression = Compression()
     phases: tuple[Phase, ...] = ()
     placements: tuple[Placement, ...] = ()
-    stacks: tuple[Stack, ...] = ()
     exits: tuple[ExitReport, ...] = ()
 
     @property
@@ -425,26 +398,18 @@ def in_order(evidence: Evidence, lines: Sequence[Line]) -> Evidence:
 
 
 def selected(evidence: Evidence, order: Sequence[int]) -> Evidence:
-    """The evidence with the lines of these indices in this order. A traceback or stack loses the lines that are left
-    out, and goes where the one that raises is; ``exits`` are not read yet."""
+    """The evidence with the lines of these indices in this order. A traceback loses the lines that are left out, and
+    goes where the one that raises is; ``exits`` are not read yet."""
     new_index = {old: new for new, old in enumerate(order)}
-    traces = {old: new for new, old in enumerate(_kept(evidence.tracebacks, new_index))}
-    stacks = {old: new for new, old in enumerate(_kept(evidence.stacks, new_index))}
+    kept = [number for number, trace in enumerate(evidence.tracebacks) if trace.raised in new_index]
+    traces = {old: new for new, old in enumerate(kept)}
     return replace(
         evidence,
         lines=tuple(evidence.lines[old] for old in order),
         tracebacks=tuple(_renumbered(evidence.tracebacks[old], new_index, traces) for old in traces),
-        stacks=tuple(_renumbered(evidence.stacks[old], new_index, stacks) for old in stacks),
     )
 
 
-def _kept(joined: Sequence[Traceback | Stack], new_index: Mapping[int, int]) -> Iterator[int]:
-    return (number for number, stack in enumerate(joined) if stack.raised in new_index)
-
-
-_Joined = TypeVar("_Joined", Traceback, Stack)
-
-
-def _renumbered(joined: _Joined, new_index: Mapping[int, int], numbers: Mapping[int, int]) -> _Joined:
-    lines = tuple(new_index[old] for old in joined.lines if old in new_index)
-    return replace(joined, lines=lines, raised=new_index[joined.raised], cause=numbers.get(joined.cause, -1))
+def _renumbered(trace: Traceback, new_index: Mapping[int, int], numbers: Mapping[int, int]) -> Traceback:
+    lines = tuple(new_index[old] for old in trace.lines if old in new_index)
+    return replace(trace, lines=lines, raised=new_index[trace.raised], cause=numbers.get(trace.cause, -1))

@@ -2,7 +2,7 @@
 
 A quoted line is no evidence. It is left out only within a block of a known form, from the line with the verdict to the
 form's last line, and only if it has the shape of the block's rows: what anybody else prints in between stays, and so
-does every line of a traceback or stack that does not lie within the block. A job can print such a block; it can hide
+does every line of a traceback that does not lie within the block. A job can print such a block; it can hide
 with it only what it prints itself and indents or frames on purpose.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import filterfalse
 
-from diagnoser.model import Anchor, Evidence, Line, Stack, Traceback
+from diagnoser.model import Anchor, Evidence, Line
 from diagnoser.model.evidence import selected
 from diagnoser.model.taxonomy import Action, Category, Outcome
 
@@ -160,13 +160,12 @@ def without_quotations(evidence: Evidence) -> Evidence:
 
 
 def _own_words(evidence: Evidence, quoted: frozenset[int]) -> frozenset[int]:
-    """The quoted lines without those of a traceback or stack that goes on outside of the quotation."""
+    """The quoted lines without those of a traceback that goes on outside of the quotation."""
     kept = set[int]()
-    stacks: list[Traceback | Stack] = [*evidence.tracebacks, *evidence.stacks]
-    for joined in stacks:
-        if not quoted.issuperset((*joined.lines, joined.raised)):
-            kept.update(joined.lines)
-            kept.add(joined.raised)
+    for trace in evidence.tracebacks:
+        if not quoted.issuperset((*trace.lines, trace.raised)):
+            kept.update(trace.lines)
+            kept.add(trace.raised)
     return quoted - kept
 
 

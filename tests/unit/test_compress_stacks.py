@@ -1,9 +1,10 @@
-"""Stacks of C++, Java, NCCL, Ray and torchelastic, each joined for the rank that printed it."""
+"""Where stacks of C++, Java and NCCL say that an error was raised; tracebacks of Ray and of ranks printing at once."""
 
 import pytest
 
 from diagnoser.compress import Compressor, digest
-from diagnoser.model import Evidence, LineBlock, Stack, StackKind, Stream
+from diagnoser.model import Evidence, LineBlock, Stream
+from diagnoser.structure import stacks
 
 
 def read(*lines: str) -> Evidence:
@@ -14,54 +15,30 @@ def read(*lines: str) -> Evidence:
     return digest(compressor.take()).evidence
 
 
-def frames(stack: Stack) -> list[str]:
-    return [frame.split(" + ")[0] for frame in stack.frames]
-
-
-def native(prefix: str, name: str) -> list[str]:
-    return [
-        f"{prefix}terminate called after throwing an instance of 'c10::DistBackendError'",
-        f"{prefix}  what():  the ring of {name} is broken",
-        f"{prefix}more about {name}",
-        f"{prefix}Exception raised from poll at ../csrc/Ring.cpp:88 (most recent call first):",
-        f"{prefix}frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x45 (0x7f01 in /opt/lib/libc10.so)",
-        f"{prefix}frame #1: ring::{name}() + 0x1a2 (0x7f02 in /opt/lib/libring.so)",
-    ]
-
-
 def mixed(parts: list[list[str]]) -> list[str]:
     return [line for lines in zip(*parts, strict=True) for line in lines]
 
 
-def test_a_native_crash_is_one_stack_of_its_rank() -> None:
-    """Class, message over two lines, where it was raised and the frames belong together; the message is the root."""
-    found = read(*native("[rank3]: ", "north"))
-    (stack,) = found.stacks
-    assert (stack.kind, stack.rank, stack.exception) == (StackKind.NATIVE, 3, "c10::DistBackendError")
-    assert stack.message == "the ring of north is broken\nmore about north"
-    assert frames(stack)[1:] == ["c10::Error::Error(c10::SourceLocation, std::string)", "ring::north()"]
-    assert "what():" in found.lines[stack.raised].body
-
-
-def test_ranks_that_crash_at_once_do_not_mix() -> None:
-    """Interleaved line by line, with a prefix: each stack has its own message and frames."""
-    found = read(*mixed([native("2: ", "west"), native("5: ", "east")]))
-    assert sorted((one.rank, one.message.split("\n")[0], frames(one)[-1]) for one in found.stacks) == [
-        (2, "the ring of west is broken", "ring::west()"),
-        (5, "the ring of east is broken", "ring::east()"),
-    ]
-
-
-def test_numbered_frames_are_told_apart_without_a_prefix() -> None:
-    """Two processes print their frames in turns and say nothing of themselves: frame 1 follows frame 0."""
-    stacks = [[f"frame #{n}: {name}{n}() + 0x1 (0x7f0{n} in /opt/lib/lib{name}.so)" for n in range(4)] for name in "ab"]
-    found = read(*mixed(stacks)).stacks
-    assert [frames(one) for one in found] == [["a0()", "a1()", "a2()", "a3()"], ["b0()", "b1()", "b2()", "b3()"]]
+def raised_at(evidence: Evidence, error: str) -> str:
+    """The line that names the code that raised what the line with these words says."""
+    (index,) = (number for number, line in enumerate(evidence.lines) if error in line.body)
+    frame = stacks.frame_of(evidence.lines, index)
+    return "" if frame is None else evidence.lines[frame].body.strip()
 
 
 @pytest.mark.parametrize(
-    ("lines", "exception", "message", "shown"),
+    ("lines", "error", "frame"),
     [
+        (
+            [
+                "terminate called after throwing an instance of 'c10::DistBackendError'",
+                "  what():  the ring is broken",
+                "more about it",
+                "frame #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x45 (0x7f01 in /opt/lib/libc10.so)",
+                "frame #1: ring::poll() + 0x1a2 (0x7f02 in /opt/lib/libring.so)",
+            ],
+            *("the ring is broken", "frame #1: ring::poll()"),
+        ),
         (
             [
                 "F0304 10:11:12.131415  77 pool.cc:41] Check failed: used <= size (9 vs. 8)",
@@ -69,29 +46,19 @@ def test_numbered_frames_are_told_apart_without_a_prefix() -> None:
                 "    @     0x7f3300112233  google::LogMessage::Fail()",
                 "    @     0x7f3300112299  pool::Grow()",
             ],
-            *("Check failed", "Check failed: used <= size (9 vs. 8)", ["google::LogMessage::Fail()", "pool::Grow()"]),
+            *("Check failed", "@     0x7f3300112299  pool::Grow()"),
         ),
         (
             [
                 "[gpu-4:00077] *** Process received signal ***",
                 "[gpu-4:00077] Signal: Bus error (7)",
                 "[gpu-4:00077] [ 0] /lib/libpthread.so.0(+0x12730)[0x7f3300112233]",
-                "[gpu-4:00077] [ 1] /opt/lib/libucp.so(ucp_worker_progress+0x6a)[0x7f3300112299]",
             ],
-            "Process received signal",
-            "Signal: Bus error (7)",
-            [
-                "/lib/libpthread.so.0(+0x12730)[0x7f3300112233]",
-                "/opt/lib/libucp.so(ucp_worker_progress+0x6a)[0x7f3300112299]",
-            ],
+            *("Bus error", "[ 0] /lib/libpthread.so.0(+0x12730)"),
         ),
         (
-            [
-                "Program terminated with signal SIGSEGV, Segmentation fault.",
-                "#0  0x00007f3300112233 in spin ()",
-                "#1  main ()",
-            ],
-            *("SIGSEGV", "", ["spin ()", "main ()"]),
+            ["Program terminated with signal SIGSEGV, Segmentation fault.", "#0  0x00007f3300112233 in spin ()"],
+            *("SIGSEGV", "#0  0x00007f3300112233 in spin ()"),
         ),
         (
             [
@@ -99,81 +66,35 @@ def test_numbered_frames_are_told_apart_without_a_prefix() -> None:
                 "Exception raised from check at ../csrc/Dog.cpp:5 (most recent call first):",
                 "frame #0: dog::bark() + 0x1 (0x7f01 in /opt/lib/libdog.so)",
             ],
-            *("", "collective 12 failed", ["check at ../csrc/Dog.cpp:5", "dog::bark()"]),
+            *("collective 12", "Exception raised from check at ../csrc/Dog.cpp:5"),
         ),
+        (
+            [
+                "Caused by: java.io.IOException: No space left on device",
+                "\tat java.io.FileOutputStream.write(FileOutputStream.java:326)",
+            ],
+            *("No space", "at java.io.FileOutputStream.write(FileOutputStream.java:326)"),
+        ),
+        (
+            ["transport/net_ib.cc:9 NCCL WARN NET/IB: lost peer 0", "NCCL INFO transport/net.cc:11 -> 6"],
+            *("lost peer", "NCCL INFO transport/net.cc:11 -> 6"),
+        ),
+        (["collective 12 failed", "#0  0x00007f3300112233 in spin ()"], "collective 12", ""),
     ],
-    ids=["glog", "openmpi", "gdb", "message-before"],
+    ids=["c10", "glog", "openmpi", "gdb", "message-before", "java", "nccl", "no-stack"],
 )
-def test_each_kind_of_native_stack_is_joined(lines: list[str], exception: str, message: str, shown: list[str]) -> None:
-    """Whatever library prints it."""
-    (stack,) = read(*lines).stacks
-    assert (stack.kind, stack.exception, stack.message) == (StackKind.NATIVE, exception, message)
-    assert frames(stack) == shown
-    assert len(stack.lines) == len(lines)
+def test_the_innermost_frame_below_an_error_says_where_it_was_raised(lines: list[str], error: str, frame: str) -> None:
+    """Whatever library prints the stack; a line that no heading joins to the frames below has none."""
+    at = raised_at(read(*lines), error)
+    assert at.endswith(frame) or frame in at
+    assert bool(at) is bool(frame)
 
 
-def test_java_causes_are_linked() -> None:
-    """The wrapper points at what caused it, down to the first exception."""
-    outer, middle, inner = read(
-        "py4j.protocol.Py4JJavaError: An error occurred while calling o77.save.",
-        ": org.apache.spark.SparkException: Job aborted due to stage failure",
-        "\tat org.apache.spark.Scheduler.abort(Scheduler.scala:10)",
-        "\tat java.base/java.lang.Thread.run(Thread.java:829)",
-        "Caused by: java.lang.RuntimeException: task 3 lost",
-        "\tat org.apache.spark.Task.run(Task.scala:5)",
-        "\t... 12 more",
-        "Caused by: java.io.IOException: No space left on device",
-        "\tat java.io.FileOutputStream.write(FileOutputStream.java:326)",
-    ).stacks
-    assert {one.kind for one in (outer, middle, inner)} == {StackKind.JAVA}
-    assert [one.cause for one in (outer, middle, inner)] == [1, 2, -1]
-    assert (inner.exception, inner.message) == ("java.io.IOException", "No space left on device")
-    assert outer.frames[0] == "org.apache.spark.Scheduler.abort(Scheduler.scala:10)"
-
-
-def test_nccl_returns_are_joined_by_thread() -> None:
-    """Two threads of one node warn at once: each has its own way of the error through the sources."""
-    first, second = (
-        [
-            f"gpu-4:77:{thread} [{gpu}] transport/net_ib.cc:9 NCCL WARN NET/IB: lost peer {gpu}",
-            f"gpu-4:77:{thread} [{gpu}] NCCL INFO transport/net.cc:11 -> 6",
-            f"gpu-4:77:{thread} [{gpu}] NCCL INFO proxy.cc:{thread} -> 6",
-        ]
-        for gpu, thread in ((0, 81), (1, 92))
-    )
-    stacks = read(*mixed([first, second])).stacks
-    assert [(one.message, one.exception, one.frames[-1]) for one in stacks] == [
-        ("NET/IB: lost peer 0", "NCCL error 6", "proxy.cc:81"),
-        ("NET/IB: lost peer 1", "NCCL error 6", "proxy.cc:92"),
-    ]
-
-
-def test_a_failure_table_tells_each_child() -> None:
-    """The rank of a child is the one in the table, whoever prints it."""
-    rows = [
-        f"  time      : 2026-03-01_10:11:1{rank}\n  host      : gpu-4\n  rank      : {rank} (local_rank: {rank % 8})\n"
-        f"  exitcode  : {code} (pid: 7{rank})\n  error_file: <N/A>\n"
-        f"  traceback : Signal {-code} received by PID 7{rank}"
-        for rank, code in ((9, -9), (12, -11))
-    ]
-    lines = [
-        "=" * 40,
-        "train.py FAILED",
-        "-" * 40,
-        "Failures:",
-        "[1]:",
-        rows[0],
-        "-" * 40,
-        "Root Cause:",
-        "[0]:",
-        rows[1],
-    ]
-    found = read(*"\n".join(lines).split("\n"))
-    assert [(one.kind, one.rank, one.exception, one.message) for one in found.stacks] == [
-        (StackKind.TABLE, 9, "exitcode -9 (pid: 79)", "Signal 9 received by PID 79"),
-        (StackKind.TABLE, 12, "exitcode -11 (pid: 712)", "Signal 11 received by PID 712"),
-    ]
-    assert "exitcode" in found.lines[found.stacks[0].raised].body
+def test_the_frames_of_another_rank_say_nothing() -> None:
+    """Two ranks crash at once, line by line: each error has its own frame."""
+    found = read("2:   what():  a broke", "5:   what():  b broke", "2: frame #0: a() + 0x1", "5: frame #0: b() + 0x1")
+    assert "a()" in raised_at(found, "a broke")
+    assert "b()" in raised_at(found, "b broke")
 
 
 def test_ray_points_at_what_it_wraps() -> None:

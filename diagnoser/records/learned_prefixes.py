@@ -20,7 +20,7 @@ from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model.choice import single
 from diagnoser.records import stream_names
 from diagnoser.records.sections import END
-from diagnoser.records.stream_names import GridRule, NumberRule
+from diagnoser.records.stream_names import NumberRule
 
 _LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL|SEVERE)"
 _CLOCK = r"(?:\d{4}[-/]\d\d[-/]\d\d[T ])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
@@ -226,7 +226,7 @@ class LearnedPrefix:
     """
 
     layers: tuple[_Layer, ...]
-    rule: NumberRule | GridRule | None = None
+    rule: NumberRule | None = None
     stated: Mapping[str, int] = field(default_factory=dict)
     hosts: frozenset[str] = frozenset()
 
@@ -251,7 +251,7 @@ class LearnedPrefix:
         name = " ".join(parts)
         rank, host = self.stated.get(name, -1), stream_names.host_in(name, self.hosts)
         if rank < 0 and self.rule and len(parts) == len(self.layers):
-            rank = _rank_by(self.rule, name, host)
+            rank = self.rule.rank(stream_names.without(host, name))
         return Prefix(rank=rank, node=host, voice=_voice(parts))
 
 
@@ -564,23 +564,18 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], peeled: _Peel)
         rule = _rank_rule(names.keys(), stated, hosts, said.sizes)
     ranks = _numbered(names, rule, hosts) | stated
     hosts |= stream_names.shared_hosts(ranks) or stream_names.lone_hosts(names, is_ranked=bool(ranks))
-    if isinstance(rule, NumberRule):
+    if rule is not None:
         rule = _rank_rule(names.keys(), stated, hosts, said.sizes)  # the numbers of hosts are known by now
     alone = {name: ranks[inner] for name, inner in single(said.beginnings).items() if inner in ranks}
     return LearnedPrefix(tuple(layers), rule, alone | stated, frozenset(hosts))
 
 
-def _numbered(names: Iterable[str], rule: NumberRule | GridRule | None, hosts: Collection[str]) -> dict[str, int]:
+def _numbered(names: Iterable[str], rule: NumberRule | None, hosts: Collection[str]) -> dict[str, int]:
     """Name -> rank, of the names with a rank by the rule."""
     if rule is None:
         return {}
-    ranks = {name: _rank_by(rule, name, stream_names.host_in(name, hosts)) for name in names}
+    ranks = {name: rule.rank(stream_names.without(stream_names.host_in(name, hosts), name)) for name in names}
     return {name: rank for name, rank in ranks.items() if rank >= 0}
-
-
-def _rank_by(rule: NumberRule | GridRule, name: str, host: str) -> int:
-    """The rank in a name; of a host in it, only the number of a grid counts."""
-    return rule.rank(name if isinstance(rule, GridRule) else stream_names.without(host, name))
 
 
 def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
@@ -596,18 +591,15 @@ def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
 
 def _rank_rule(
     names: Collection[str], stated: Mapping[str, int], hosts: Collection[str], sizes: Collection[int]
-) -> NumberRule | GridRule | None:
-    """How the rank follows from the names of streams: by one number in them, else by a node's and a process's.
+) -> NumberRule | None:
+    """Which number in the names of streams is the rank.
 
     stated: name -> rank that the stream says it is.
     hosts: whose names hold numbers that are no rank.
     sizes: numbers of ranks that the log states.
     """
     bare = {name: stream_names.without(stream_names.host_in(name, hosts), name) for name in names}
-    by_number = stream_names.number_rule(bare.values(), {bare[name]: rank for name, rank in stated.items()}, sizes)
-    if by_number is not None:
-        return by_number
-    return stream_names.grid_rule(names, stated, sizes)
+    return stream_names.number_rule(bare.values(), {bare[name]: rank for name, rank in stated.items()}, sizes)
 
 
 def _ranks_said(body: str, peeled: _Peel) -> set[int]:

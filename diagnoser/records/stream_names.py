@@ -42,9 +42,6 @@ _NO_RANK = re.compile(
     r"|hgx|ip|port|pid|thread|attempt|restart|localrank|job|cluster)"
 )
 """Words before numbers of nodes and devices."""
-_OUTER = re.compile(r"(?i).*(?:node|host|server|machine)(?:_?rank|_?id)?|node_rank|rank")
-_INNER = re.compile(r"(?i)(?:local|gpu|cuda|device|dev|slot|proc|worker|local_?rank|rank|r)?")
-"""Words before the number of a node, and before that of a process on it."""
 _PARTS = re.compile(r"[^\s/|@#()\[\]{}<>=:,]+")
 _HOST = re.compile(
     r"(?i)(?=.*(?:node|host|server|machine|compute|dgx|hgx|nid|blade|cn))[a-z][a-z-]{0,40}(?:[_-][a-z]|[_-]?\d{1,6})"
@@ -143,63 +140,6 @@ class NumberRule:
         if self.place >= len(numbers):
             return -1
         return max(numbers[self.place] + self.offset, -1)
-
-
-@dataclass(frozen=True, slots=True)
-class GridRule:
-    """The rank is a node's number times the processes of each node, and the number of the process on its node."""
-
-    first: int
-    width: int
-
-    def rank(self, name: str) -> int:
-        """-1 for a name without both numbers."""
-        numbers = _numbers(name)
-        return (numbers[1] - self.first) * self.width + numbers[0] if len(numbers) > 1 else -1
-
-
-def grid_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> GridRule | None:
-    """The rule of names with a node's number and that of a process on it, where every node has all of them.
-
-    stated, sizes: as of ``number_rule``.
-    """
-    if not all(map(_has_two_numbers, names)):
-        return None
-    nodes, locals_ = set[int](), set[int]()
-    for name in names:
-        local, node = _numbers(name)
-        nodes.add(node)
-        locals_.add(local)
-    if not _fill_a_grid(names, nodes, locals_):
-        return None
-    if max(sizes, default=len(names)) != len(names):
-        return None
-    rule = GridRule(min(nodes), len(locals_))
-    if any(rule.rank(name) != rank for name, rank in stated.items()):
-        return None
-    return rule
-
-
-def _has_two_numbers(name: str) -> bool:
-    """Whether a name has a node's number, then that of a process, and no other."""
-    words = _numbered_words(name)
-    if len(words) != 2:
-        return False
-    node, process = words
-    return bool(_OUTER.fullmatch(node) and _INNER.fullmatch(process))
-
-
-def _fill_a_grid(names: Collection[str], nodes: set[int], locals_: set[int]) -> bool:
-    """Whether there are several nodes without a gap, and each has all processes."""
-    if len(nodes) < 2:
-        return False
-    if min(nodes) > 1:
-        return False
-    if max(nodes) - min(nodes) + 1 != len(nodes):
-        return False
-    if not count_ranks(locals_):
-        return False
-    return len(names) == len(nodes) * len(locals_)
 
 
 def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> NumberRule | None:

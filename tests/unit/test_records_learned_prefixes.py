@@ -63,7 +63,7 @@ def test_a_form_reads_its_examples(form: learned_prefixes.PrefixForm) -> None:
         (("rank_0000 ", "rank_0001 "), 1, ""),
         (("node1:gpu0: ", "node1:gpu1: "), -1, "node1"),
         (("p0] ", "p1] "), 1, ""),
-        (("[host0/gpu0] ", "[host1/gpu0] ", "[host0/gpu1] ", "[host1/gpu1] "), 2, "host1"),
+        (("[host0/gpu0] ", "[host1/gpu0] ", "[host0/gpu1] ", "[host1/gpu1] "), -1, "host1"),
         (("worker 0: ", "worker 1: "), 1, ""),
         (("trainer-0 stderr | ", "trainer-1 stdout | "), 1, ""),
         (("10:00:01 - task-0 - INFO - ", "10:00:01 - task-1 - INFO - "), 1, ""),

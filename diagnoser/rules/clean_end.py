@@ -390,8 +390,6 @@ def _last_words(log: _Log) -> CleanEnd | None:
             continue
         if index >= log.spoken:
             continue
-        if _is_quoted(log.evidence.lines, index):
-            continue
         line = log.evidence.lines[index]
         if not log.table.says_end(line.body, closing=log.trained and left < _CLOSING):
             continue
@@ -436,13 +434,6 @@ def _stated_end(log: _Log, index: int) -> CleanEnd:
 def _is_frame(body: str) -> bool:
     """After the last words of a process there is no unfinished traceback: that is the start of other last words."""
     return body.startswith("Traceback (most recent call last)")
-
-
-def _is_quoted(lines: Sequence[Line], index: int) -> bool:
-    """Whether the line is source code that a traceback quotes, even one that was cut."""
-    if index <= 0:
-        return False
-    return lines[index - 1].body.lstrip().startswith('File "')
 
 
 def voice(line: Line) -> str:
@@ -608,24 +599,6 @@ def _tells_result(log: _Log, line: Line) -> bool:
     return log.table.says_result(line.body) or log.table.says_leaving(line.body)
 
 
-def _way_out(log: _Log) -> CleanEnd | None:
-    """The very last line, where it closes what the program had opened, and nothing near it complains."""
-    index = max((index for index, line in enumerate(log.evidence.lines) if _is_of_job(line)), default=log.spoken)
-    if index >= log.spoken:
-        return None
-    line = log.evidence.lines[index]
-    if line.severity is not Severity.INFO:
-        return None
-    if not log.table.says_leaving(line.body):
-        return None
-    return CleanEnd(index, "the program closed what it had opened", Specificity.WORD)
-
-
-def _is_of_job(line: Line) -> bool:
-    """Whether the line is of the job's own output, and not empty."""
-    return line.stream.from_job and bool(line.body.strip())
-
-
 def _tail_of(evidence: Evidence, stream: Stream, number: int) -> list[int]:
     """Indices of the lines of a stream behind a line; none of them where they are too many to be last words."""
     tail = []
@@ -693,7 +666,6 @@ _SOURCES: Mapping[str, _Source] = {
     "total": _total,
     "results": _results,
     "shared": _shared,
-    "way out": _way_out,
 }
 """The surest first; the next one is asked where all before know no end."""
 

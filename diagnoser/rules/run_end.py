@@ -22,10 +22,6 @@ _IS_END = attrgetter("is_end")
 _IS_FAILING, _IS_COMPLETED = attrgetter("is_failing"), attrgetter("is_completed")
 
 
-def _is_before(line: int, candidates: Sequence[Candidate]) -> bool:
-    return any(c.line > line for c in candidates)
-
-
 @dataclass(frozen=True, slots=True)
 class RunTimeline:
     """What the log shows of the order of a job's launches and steps.
@@ -99,7 +95,6 @@ def _resolve_earlier_ends(candidate_set: CandidateSet, begins: Sequence[int]) ->
 
 def _resolve_completed(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Believe the last clean end, unless a reason speaks against it."""
-    _dismiss_survived_ends(candidate_set, run)
     completed = candidate_set.where(_IS_COMPLETED)
     if not completed:
         return
@@ -117,15 +112,6 @@ def _resolve_completed(candidate_set: CandidateSet, run: RunTimeline) -> None:
 
 def _says_completed(candidate: Candidate) -> bool:
     return candidate.type is FailureType.COMPLETED
-
-
-def _dismiss_survived_ends(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    """A clean end after which training went on ended another run, where something came of the one that follows."""
-    survived = list(filter(run.recovered, candidate_set.where(_IS_COMPLETED)))
-    if not survived:
-        return
-    if _is_before(survived[-1].line, candidate_set.where(_IS_FAILING)):
-        candidate_set.dismiss_before(survived[-1].line + 1)
 
 
 @dataclass(frozen=True, slots=True)

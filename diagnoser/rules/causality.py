@@ -307,13 +307,6 @@ def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
     candidate_set.dismiss(RejectionReason.EXPLAINED, explained.__contains__)
 
 
-def _dismiss_kill_on_bad_exit(candidate_set: CandidateSet, _: RunTimeline) -> None:
-    """A launcher that stops the other ranks because one has failed cancels nothing: the failed one is the reason."""
-    failed = candidate_set.where(lambda c: c.exit)
-    if failed:
-        candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.is_ordered_end and c.line > failed[0].line)
-
-
 def _dismiss_teardown(candidate_set: CandidateSet, _: RunTimeline) -> None:
     candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.role is Role.TEARDOWN, keep_last=True)
 
@@ -364,7 +357,6 @@ _STEPS: tuple[_Step, ...] = (
     _reopen_survived,
     _resolve_chains,
     _dismiss_lost_peers,
-    _dismiss_kill_on_bad_exit,
     _dismiss_teardown,
     _dismiss_wrappers,
     _dismiss_of_handlers,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from diagnoser.model import Line
 
-_RAISED_FROM = r"Exception raised from .+ at .+ \(most recent call first\)"
+_RAISED_FROM = r"Exception raised from .{1,400} at .{1,400} \(most recent call first\)"
 _FRAME = re.compile(
     rf"{_RAISED_FROM}|\s*frame #\d+: \S|\s*#\d+ +\S|\[[\w.-]+:\d+\] \[ *\d+\] \S"
-    r"|\s+@ +0x[0-9a-f]+ +\S|\S+\(\S*\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]|\s*\d* ?0x[0-9a-f]{8,} \S"
-    r"|\s+at [\w.$/<>]+\([\w .:$-]*\)|NCCL INFO [\w./-]+\.\w+:\d+(?: \[\w+\])? -> \d+"
+    r"|\s+@ +0x[0-9a-f]+ +\S|\S{1,400}\(\S{0,400}\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]|\s*\d* ?0x[0-9a-f]{8,} \S"
+    r"|\s+at [\w.$/<>]{1,400}\([\w .:$-]{0,400}\)|NCCL INFO [\w./-]+\.\w+:\d+(?: \[\w+\])? -> \d+"
 )
 _HEADING = re.compile(
     rf"{_RAISED_FROM}|C\+\+ CapturedTraceback|(?:=+ )?Backtrace:?(?: =+)?$|Stack ?trace"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from diagnoser.model import Evidence, Line, Stream, expressions
+from diagnoser.model import Evidence, ExitReport, Line, Stream, expressions
 from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
@@ -94,10 +94,25 @@ def _complaining(evidence: Evidence, candidates: Iterable[Candidate]) -> frozens
 
 
 def aborts_of_complaining(evidence: Evidence, candidates: Sequence[Candidate]) -> frozenset[int]:
-    """Lines that report the abort of a rank that complains of a peer: its own watchdog ended it."""
+    """Lines that report the abort of a rank that complains of a peer: its own watchdog, or the uncaught error, ended
+    it."""
     complaining = _complaining(evidence, candidates)
-    aborts = (report for report in evidence.exits if report.signal == signal.SIGABRT)
-    return frozenset(report.line for report in aborts if set() < set(report.ranks) <= complaining)
+    aborts = [report for report in evidence.exits if report.signal == signal.SIGABRT]
+    of_ranks = {report.line for report in aborts if set() < set(report.ranks) <= complaining}
+    return frozenset(of_ranks | set(_aborts_of_uncaught(aborts, candidates)))
+
+
+def _aborts_of_uncaught(aborts: Sequence[ExitReport], candidates: Iterable[Candidate]) -> Iterator[int]:
+    """The reports beside the last words of a process, one for each: it aborted because nobody caught them."""
+    left = [report for report in aborts if not report.ranks]
+    for candidate in candidates:
+        if not candidate.last_words:
+            continue
+        for report in left:
+            if abs(report.line - candidate.line) <= _REPORTED:
+                left.remove(report)
+                yield report.line
+                break
 
 
 def killed_after_order(evidence: Evidence) -> frozenset[int]:

@@ -390,6 +390,8 @@ def _last_words(log: _Log) -> CleanEnd | None:
             continue
         if index >= log.spoken:
             continue
+        if _is_quoted(log.evidence.lines, index):
+            continue
         line = log.evidence.lines[index]
         if not log.table.says_end(line.body, closing=log.trained and left < _CLOSING):
             continue
@@ -434,6 +436,13 @@ def _stated_end(log: _Log, index: int) -> CleanEnd:
 def _is_frame(body: str) -> bool:
     """After the last words of a process there is no unfinished traceback: that is the start of other last words."""
     return body.startswith("Traceback (most recent call last)")
+
+
+def _is_quoted(lines: Sequence[Line], index: int) -> bool:
+    """Whether the line is source code that a traceback quotes, even one that was cut."""
+    if index <= 0:
+        return False
+    return lines[index - 1].body.lstrip().startswith('File "')
 
 
 def voice(line: Line) -> str:

@@ -45,7 +45,9 @@ SLACK_SECRET = "a-signing-secret-of-slack"
 WAIT_SECONDS = 600.0
 """For verdicts, on a machine that is busy with other things."""
 STUCK_SECONDS = 20.0
-"""An attempt that is put off for longer failed to be diagnosed."""
+"""An attempt that is held for longer failed to be diagnosed."""
+PUT_OFF_SECONDS = 5.0
+"""From which on an attempt waits for silence, and not for a verdict."""
 
 
 @dataclass
@@ -131,13 +133,17 @@ class Site:
         await self.call(lab, "agent", f"{API}/jobs/{job}/events", sound=True, json=body)
 
     async def settled(self) -> list[str]:
-        """Once no attempt waits for a verdict. Those that could not be diagnosed."""
+        """Once no attempt waits for a verdict. Those that could not be diagnosed.
+
+        One that was put off waits for silence, which is no sign of a hang here: it may go on, and is no plan's matter.
+        """
         until = time.monotonic() + WAIT_SECONDS
-        open_ones = select(attempts.c.job, attempts.c.lease).where(IS_OPEN)
+        open_ones = select(attempts.c.job, attempts.c.lease, attempts.c.dirty).where(IS_OPEN)
         while time.monotonic() < until:
             async with self.store.db.reading() as connection:
-                waiting = (await connection.execute(open_ones)).all()
+                found = (await connection.execute(open_ones)).all()
             now = time.time()
+            waiting = [row for row in found if row.dirty <= now + PUT_OFF_SECONDS]
             stuck = [row.job for row in waiting if row.lease > now + STUCK_SECONDS]
             if len(stuck) == len(waiting):
                 return stuck

@@ -445,6 +445,8 @@ def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
         return root
     least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
     raised = [c for c in nearby if c.raised and c.type is root.type]
+    if root.blame is Blame.SELF:  # who lost a peer knows less than who names it
+        raised = [c for c in raised if c.blame is not Blame.PEER]
     best = max(raised, key=_exactness, default=root)
     return best if best.specificity >= least else root
 

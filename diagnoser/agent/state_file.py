@@ -22,12 +22,14 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class LogOffset(FileOffset):
-    """Position to which a log has been sent: a file, or a stream of the cluster. attempt: whose lines were read last.
+    """Position to which a log has been sent: a file, or a stream of the cluster. job, attempt: whose lines were read
+    last; the number of the job is that of a file, which several may write to.
 
     A stream: time: stamp of the last line, as the cluster wrote it. same: lines with just that stamp. done: there will
     be no more.
     """
 
+    job: int = 0
     attempt: int = 0
     time: str = ""
     same: int = 0

@@ -109,3 +109,45 @@ async def test_a_log_on_a_file_system_that_does_not_answer_holds_up_nothing(monk
     gate.set()
     assert watched.stuck == {"/dead/job.log": 1000.0 + source.STUCK_PAUSE}
     assert len(asked) <= 1
+
+
+async def test_lines_of_a_log_that_tasks_of_an_array_share_are_sent_once(tmp_path: Path) -> None:
+    """To the task that began first, until it has ended; the other is labelled, and gets only what comes later."""
+    sent, shared = list[tuple[str, str]](), dict[str, str | None]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = request.content.decode()
+        if request.url.path.endswith("/logs"):
+            sent.append((request.url.params["job"], body))
+        if request.url.path.endswith("/jobs"):
+            job = json.loads(body)
+            shared[job["id"]] = job["labels"].get("log_shared_with")
+        return httpx.Response(204)
+
+    output = tmp_path / "train-10.out"
+    output.write_text("step 1\n")
+    row = {"job_state": "RUNNING", "nodes": "n1", "user_id": os.getuid(), "standard_output": str(output)}
+    # The last task of an array to start has the number of the array, the lowest of all.
+    tasks: list[dict[str, object]] = [
+        row | {"job_id": 11, "start_time": 100},
+        row | {"job_id": 10, "start_time": 200},
+    ]
+    texts = Texts(tasks)
+    async with httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://d.test") as client:
+        state, api = AgentState(900.0), ApiClient(client)
+        source = SlurmSource(api, Slurm(texts.run), "east", state, lambda: 1000.0)
+        observer: Observer[JobRecord] = Observer(api, source, "east", tmp_path / "east.json", state)
+        for line in ("step 2\n", "Traceback\n", "step 3\n"):
+            await observer.poll_once()
+            with output.open("a") as file:
+                file.write(line)
+            if line == "Traceback\n":
+                texts.squeue[0] |= {"job_state": "FAILED"}
+        await observer.poll_once()
+    assert sent == [
+        ("slurm-east-11", "step 1\n"),
+        ("slurm-east-11", "step 2\n"),
+        ("slurm-east-11", "Traceback\n"),
+        ("slurm-east-10", "step 3\n"),
+    ]
+    assert shared == {"slurm-east-10": "job 11", "slurm-east-11": None}

@@ -70,6 +70,31 @@ def wait_reasons(jobs: Mapping[str, JobRecord], before: Mapping[str, str]) -> di
     return reasons
 
 
+def share_logs(
+    jobs: Mapping[str, JobRecord], known: Mapping[str, JobCheckpoint], readers: Mapping[str, int]
+) -> dict[str, JobRecord]:
+    """Name one job for each log that several write to, such as the tasks of an array: nobody can tell whose a line is.
+
+    A launch whose end was not reported goes before one that has ended; then the job whose lines were read last, which
+    keeps the log to its end; then the one that began first.
+
+    readers: log -> number of the job whose lines were read last.
+    """
+
+    def precedence(key: str) -> tuple[bool, bool, float, int]:
+        job, is_over = jobs[key], key in known and not known[key].is_open
+        return is_over, readers.get(job.log_key) != job.number, job.started, job.number
+
+    first: dict[str, int] = {}
+    shared = dict(jobs)
+    for key in sorted(jobs, key=precedence):
+        job = jobs[key]
+        owner = first.setdefault(job.log_key, job.number)
+        if job.output and owner != job.number:
+            shared[key] = replace(job, log_of=owner)
+    return shared
+
+
 def _start(job: JobRecord) -> LifecycleEvent:
     body: Body = {"kind": "started", "attempt": job.attempt, **_time(job.started)}
     if 0 < job.submitted <= job.started:
@@ -84,6 +109,8 @@ def _start(job: JobRecord) -> LifecycleEvent:
 def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:
     gpus = job.gpus_per_node * len(job.nodes)
     labels = {"slurm_job": str(job.number), "user": job.user, "gpus": str(gpus or ""), **job.labels}
+    if job.log_of:
+        labels["log_shared_with"] = f"job {job.log_of}"
     return registration(known, cluster, job.name, job.nodes, rank_map(job), labels, job.tenant)
 
 

@@ -37,7 +37,8 @@ class JobRecord:
 
     pattern: the same, as the user wrote it. code, signal: how the batch script ended. gpus_per_node: 0 when not known.
     minutes: time limit, 0 for none. submitted: when this launch was put into the queue.
-    wait_reason: why it waits there, in Slurm's word; "" while it does not.
+    wait_reason: why it waits there, in Slurm's word; "" while it does not. log_of: number of the job that the lines of
+    ``output`` are sent for, where several write to it, as nobody can tell whose a line is; 0: this one.
     """
 
     number: int
@@ -67,6 +68,12 @@ class JobRecord:
     labels: Mapping[str, str] = field(default_factory=dict)
     submitted: float = 0.0
     wait_reason: str = ""
+    log_of: int = 0
+
+    @property
+    def log_key(self) -> str:
+        """Names the log file: one of another user is not read."""
+        return f"{self.uid}:{self.output}"
 
     @property
     def attempt(self) -> int:
@@ -343,7 +350,8 @@ def _gpus(row: Mapping[str, Any]) -> int:
 
 
 def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
-    """Path of the standard output; "" when its pattern holds something that cannot be told from here."""
+    """Path of the standard output; "" for a device, and when its pattern holds something that cannot be told from
+    here."""
     values = _output_values(row, nodes)
     default = "slurm-%A_%a.out" if _number(row.get("array_job_id")) else "slurm-%j.out"
     # The split gives literal text, then again and again a width, a letter and the literal text behind it.
@@ -357,7 +365,7 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
         path = f"{_text(row, 'current_working_directory')}/{path}"
     if not path.startswith("/"):
         return ""
-    if "\0" in path:
+    if "\0" in path or path.startswith("/dev/"):
         return ""
     return path
 

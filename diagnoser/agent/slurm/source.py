@@ -41,7 +41,7 @@ class Topology:
 
 @dataclass(frozen=True, slots=True)
 class SlurmSource:
-    """logs: whether to ship them. now: seconds since the epoch. Jobs and logs are known by the job's number."""
+    """logs: whether to ship them. now: seconds since the epoch. Jobs are known by their number, logs by their file."""
 
     client: ApiClient
     slurm: Slurm
@@ -74,7 +74,10 @@ class SlurmSource:
                 continue
             if checkpoint.is_open:
                 jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
-        state.logs = {key: offset for key, offset in state.logs.items() if key in jobs}
+        files, logs = {job.log_key for job in jobs.values()}, state.logs
+        state.logs = {key: logs[key] for key in logs if key in files or str(logs[key].job) in jobs}
+        readers = {key: offset.job for key, offset in state.logs.items()}
+        jobs = changes.share_logs(jobs, state.jobs, readers)
         if now >= self.topology.read + TOPOLOGY_SECONDS:
             self.topology.places, self.topology.read = await self.slurm.places(), now
         return ClusterSnapshot(jobs, nodes, now, self.topology.places)
@@ -82,12 +85,14 @@ class SlurmSource:
     async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
         now: only what comes from now on surely belongs to this launch."""
-        if all((self.logs, job.restarts, job.output)):
+        if job.log_of:
+            log.warning("log_shared", job=job.number, sent_for=job.log_of, path=job.output)
+        elif all((self.logs, job.restarts, job.output, job.log_key not in self.state.logs)):
             try:
                 async with asyncio.timeout(STUCK_SECONDS):
                     begin = await asyncio.to_thread(log_file.near_end, job.output, LogOffset(), LAST_BYTES, job.uid)
                     end = await asyncio.to_thread(log_file.end_of, job.output, begin, job.uid)
-                self.state.logs[str(job.number)] = replace(end, attempt=job.attempt)
+                self.state.logs[job.log_key] = replace(end, job=job.number, attempt=job.attempt)
             except OSError as error:
                 log.debug("log_not_read", job=job.number, why=str(error))
         return JobCheckpoint(job_id(self.cluster, job.number), job.attempt)
@@ -100,14 +105,14 @@ class SlurmSource:
     async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
         if not self.logs:
             return
-        if not job.output:
+        if not job.output or job.log_of:
             return
         if not checkpoint.started:
             return
-        key, count = str(job.number), 0
+        key, count = job.log_key, 0
         offset = self.state.logs.get(key, LogOffset())
-        if offset.attempt != checkpoint.attempt:
-            offset = replace(offset, attempt=checkpoint.attempt, first=True)
+        if (offset.job, offset.attempt) != (job.number, checkpoint.attempt):
+            offset = replace(offset, job=job.number, attempt=checkpoint.attempt, first=True)
         while rest or count < CHUNKS:
             count += 1
             chunk = await self._next_chunk(job, offset, rest=rest)

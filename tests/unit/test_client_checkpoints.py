@@ -1,6 +1,7 @@
 """Checkpoints with manifests: what counts, what never does, and what the service hears of it."""
 
 import ast
+import hashlib
 import json
 import os
 import re
@@ -318,6 +319,27 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
     write_manifest(path, replace(manifest, files=outside))
     write_completion(path, manifest.run, {0: manifest}, 0.0)
     assert "../outside" in verify(path).why
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("completed", "x"), ("completed", 1e300), ("size", "x"), ("loss", "x"), ("step", 1 << 80)]
+)
+def test_a_completion_with_a_field_of_another_form_is_one_bad_checkpoint_among_good_ones(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: object
+) -> None:
+    """Sealed by another program, it stopped the commands for all others."""
+    good, bad = saved(tmp_path, 10), saved(tmp_path, 20)
+    file = Path(bad) / COMPLETE
+    body = json.loads(file.read_bytes())
+    del body["sha256"]
+    (body["about"] if field in body["about"] else body)[field] = value
+    body["sha256"] = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+    file.write_text(json.dumps(body))
+    assert command("list", tmp_path) == 0
+    assert re.search(rf"damaged +{re.escape(bad)}", capsys.readouterr().out)
+    chosen = latest(tmp_path)
+    assert chosen is not None
+    assert chosen.path == good
 
 
 def test_pruning_never_takes_the_last_that_verify(tmp_path: Path) -> None:

@@ -25,6 +25,15 @@ OURS = re.compile(r"(?:COMPLETE|(?:writer|manifest)-\d{5,})\.json(?:\.new)?\Z")
 OWN_DIRECTORY = re.compile(r"step-\d{10,}-[0-9a-f]{8}(?:-jit)?(?:-\d+)?\Z")
 """Directories that ``Checkpointer`` names itself."""
 JSON_BYTES = 256 << 20
+_LARGEST, _LAST_SECOND = (1 << 63) - 1, 1 << 37
+"""Of whole numbers, and of times: what every machine can show."""
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    **dict.fromkeys(("step", "ranks", "launch", "sequence", "size"), (int,)),
+    **dict.fromkeys(("run", "job", "rollback"), (str,)),
+    "attempt": (int, type(None)),
+    "completed": (int, float),
+    "loss": (int, float, type(None)),
+}
 ROLLBACK_VARIABLES = ("CHECKPOINT", "CHECKPOINT_STEP", "SKIP_FROM", "SKIP_TO")
 
 
@@ -179,8 +188,8 @@ def read_completion(directory: str) -> Completion:
     body, _ = _read(directory, COMPLETE)
     try:
         about = About(**body.pop("about"))
-        _check_numbers(about.step, about.ranks, about.launch, about.sequence)
         completion = Completion(about=about, **{**body, "manifests": tuple(body["manifests"])})
+        _check_fields({**vars(completion), **vars(about)})
     except (TypeError, KeyError) as error:
         raise NotWhole(COMPLETE, "it cannot be understood: {}".format(error)) from None
     if len(completion.manifests) != about.ranks:
@@ -205,11 +214,16 @@ def read_manifest(directory: str, rank: int, checksum: str = "") -> Manifest:
     return manifest
 
 
-def _check_numbers(*values: object) -> None:
-    """Raises TypeError for what cannot be ordered: the file may be of any program."""
-    for value in values:
-        if not isinstance(value, int):
-            raise TypeError("{!r} is no whole number".format(value))
+def _check_fields(values: Mapping[str, Any]) -> None:
+    """Raises TypeError for what cannot be ordered or shown: the file may be of any program."""
+    for name, types in _TYPES.items():
+        value = values[name]
+        if not isinstance(value, types):
+            raise TypeError("{} is {!r}".format(name, value))
+        if isinstance(value, int) and abs(value) > _LARGEST:
+            raise TypeError("{} is too large".format(name))
+    if not 0 <= values["completed"] < _LAST_SECOND:
+        raise TypeError("completed is {!r}".format(values["completed"]))
 
 
 def data_files(directory: str) -> list[str]:

@@ -527,7 +527,7 @@ def _planner(settings: Settings, shared: Shared, senders: dict[MessageKind, Send
         mode=None if settings.recovery_mode == "policy" else Mode(settings.recovery_mode),
         webhook=MessageKind.RECOVERY in senders,
         alerts=shared.alerts,
-        base_url=settings.base_url.rstrip("/") or tls.address(settings),
+        base_url=tls.public_address(settings),
         redact=load_outbound_redactor(settings),
     )
 

@@ -7,7 +7,7 @@ import typer
 
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, err, out, print_json, site
-from diagnoser.config import alerting
+from diagnoser.config import alerting, tls
 from diagnoser.config.settings import Settings
 from diagnoser.config.site_files import load_outbound_redactor
 from diagnoser.model.errors import DeliveryError, NotFound
@@ -25,7 +25,7 @@ def preview(
     """Show what would be sent about a diagnosis now, to whom, which row of alerts.yaml decides, and what was sent."""
     settings = site()
     routing, redact = alerting.load_routing(settings), load_outbound_redactor(settings)
-    base = settings.base_url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+    base = tls.public_address(settings)
     shown = with_store(lambda store: preview_alert(store, id, routing, redact, base), "alerts preview")
     alert, route = shown.alert, shown.route
     if json:

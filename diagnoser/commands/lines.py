@@ -9,6 +9,7 @@ import typer
 
 from diagnoser.commands.http_client import fetch_json
 from diagnoser.commands.terminal import AsJson, ReadToken, complain, print_json, site
+from diagnoser.config import tls
 from diagnoser.model.errors import BadInput
 
 _WINDOW = 5_000
@@ -29,7 +30,7 @@ def logs(
     """Print the lines of one stream of a job as they came. What is left of others is printed on standard error: without
     an archive (DIAGNOSER_ARCHIVE), lines last until they are compressed."""
     settings = site()
-    service = url.rstrip("/") or f"http://{settings.host}:{settings.port}"
+    service = url.rstrip("/") or tls.address(settings)
     place = f"{service}/api/v1/jobs/{quote(job, safe='')}"
     if attempt is None:
         attempt = max((stored["number"] for stored in fetch_json(place, token)["attempts"]), default=0)

@@ -34,3 +34,8 @@ def address(settings: Settings) -> str:
     if ":" in host:
         host = f"[{host}]"
     return f"{scheme}://{host}:{settings.port}"
+
+
+def public_address(settings: Settings) -> str:
+    """How people reach the service: what links begin with."""
+    return settings.base_url.rstrip("/") or address(settings)

@@ -322,7 +322,7 @@ def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("completed", "x"), ("completed", 1e300), ("size", "x"), ("loss", "x"), ("step", 1 << 80)]
+    ("field", "value"), [("completed", "x"), ("completed", 1e300), ("size", "x"), ("loss", "x"), ("step", "x")]
 )
 def test_a_completion_with_a_field_of_another_form_is_one_bad_checkpoint_among_good_ones(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: object

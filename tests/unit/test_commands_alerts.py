@@ -67,3 +67,12 @@ def test_a_test_alert_reaches_each_receiver(url: str, monkeypatch: pytest.Monkey
         assert "hook: sent" in result.stdout
         assert len(receiver.requests) == 1
         assert run("test", "hook").exit_code == 0
+
+
+def test_commands_speak_https_where_the_service_does(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link in a preview, and the address that lines are asked of, were http also with a certificate."""
+    monkeypatch.setenv("DIAGNOSER_TLS_CERTIFICATE", "service.pem")
+    monkeypatch.setenv("DIAGNOSER_TLS_KEY", "service.key")
+    assert "https://127.0.0.1:8321/diagnoses/" in run("preview", stored(url)).stdout
+    refused = CliRunner().invoke(cli, ["logs", "llm-7b"]).exception
+    assert str(refused).startswith("https://127.0.0.1:8321/api/v1/jobs/llm-7b: no answer")

@@ -82,9 +82,7 @@ class JobRecord:
     @property
     def tenant(self) -> str:
         """The user alone: where no accounting enforces associations, a job may name any account."""
-        if self.user:
-            return self.user
-        if self.uid < 0:
+        if self.user or self.uid < 0:
             return self.user
         return f"uid {self.uid}"
 
@@ -350,8 +348,7 @@ def _gpus(row: Mapping[str, Any]) -> int:
 
 
 def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
-    """Path of the standard output; "" for a device, and when its pattern holds something that cannot be told from
-    here."""
+    """Path of the standard output; "" for a device, or when its pattern cannot be filled in from here."""
     values = _output_values(row, nodes)
     default = "slurm-%A_%a.out" if _number(row.get("array_job_id")) else "slurm-%j.out"
     # The split gives literal text, then again and again a width, a letter and the literal text behind it.

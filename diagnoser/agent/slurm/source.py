@@ -85,9 +85,8 @@ class SlurmSource:
     async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
         now: only what comes from now on surely belongs to this launch."""
-        if job.log_of:
-            log.warning("log_shared", job=job.number, sent_for=job.log_of, path=job.output)
-        elif all((self.logs, job.restarts, job.output, job.log_key not in self.state.logs)):
+        is_unread = job.log_key not in self.state.logs and not job.log_of
+        if all((self.logs, job.restarts, job.output, is_unread)):
             try:
                 async with asyncio.timeout(STUCK_SECONDS):
                     begin = await asyncio.to_thread(log_file.near_end, job.output, LogOffset(), LAST_BYTES, job.uid)
@@ -103,11 +102,9 @@ class SlurmSource:
         return changes.diff(job, nodes, before, self.cluster)
 
     async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
-        if not self.logs:
+        if not self.logs or not checkpoint.started:
             return
         if not job.output or job.log_of:
-            return
-        if not checkpoint.started:
             return
         key, count = job.log_key, 0
         offset = self.state.logs.get(key, LogOffset())

@@ -25,8 +25,8 @@ OURS = re.compile(r"(?:COMPLETE|(?:writer|manifest)-\d{5,})\.json(?:\.new)?\Z")
 OWN_DIRECTORY = re.compile(r"step-\d{10,}-[0-9a-f]{8}(?:-jit)?(?:-\d+)?\Z")
 """Directories that ``Checkpointer`` names itself."""
 JSON_BYTES = 256 << 20
-_LARGEST, _LAST_SECOND = (1 << 63) - 1, 1 << 37
-"""Of whole numbers, and of times: what every machine can show."""
+_LAST_SECOND = 1 << 37
+"""A time that every machine can show."""
 _TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("step", "ranks", "launch", "sequence", "size"), (int,)),
     **dict.fromkeys(("run", "job", "rollback"), (str,)),
@@ -216,14 +216,11 @@ def read_manifest(directory: str, rank: int, checksum: str = "") -> Manifest:
 
 def _check_fields(values: Mapping[str, Any]) -> None:
     """Raises TypeError for what cannot be ordered or shown: the file may be of any program."""
-    for name, types in _TYPES.items():
-        value = values[name]
-        if not isinstance(value, types):
-            raise TypeError("{} is {!r}".format(name, value))
-        if isinstance(value, int) and abs(value) > _LARGEST:
-            raise TypeError("{} is too large".format(name))
-    if not 0 <= values["completed"] < _LAST_SECOND:
-        raise TypeError("completed is {!r}".format(values["completed"]))
+    wrong = [name for name, types in _TYPES.items() if not isinstance(values[name], types)]
+    if not wrong and not 0 <= values["completed"] < _LAST_SECOND:
+        wrong = ["completed"]
+    if wrong:
+        raise TypeError("{} is {!r}".format(wrong[0], values[wrong[0]]))
 
 
 def data_files(directory: str) -> list[str]:
@@ -310,9 +307,7 @@ def _take_over(directory: str, rank: int, writer: Writer, *, again: bool) -> Non
 def _may_be_removed(owner: Writer | None, writer: Writer, *, again: bool) -> bool:
     if owner is None:
         return False
-    if not again:
-        return owner.is_gone
-    if owner.is_same_process(writer):
+    if again and owner.is_same_process(writer):
         return True
     return owner.is_gone
 

@@ -31,6 +31,7 @@ from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import NODE_LOG, AttemptKey, LineBlock, Stream, spoken_job_id
 from diagnoser.model.access import EVERYTHING, Viewer
 from diagnoser.model.errors import BadInput, Conflict, OffsetsMoved, OutOfScope, OwnerMoved, Unavailable
+from diagnoser.model.jobs import MAX_LEAP
 from diagnoser.model.logs import Append, Cursor, OffsetAdvance
 from diagnoser.model.recent import Recent
 from diagnoser.observability.metrics import Metrics
@@ -208,16 +209,15 @@ class IngestService:
             raise OutOfScope("; ".join(list(dict.fromkeys(reasons.values()))[:ERRORS_TOLD]))
 
     async def ahead(self, batch: Batch) -> dict[Target, str]:
-        """Launches that no agent has told of, of jobs that one registered: a shipper may be faster by one."""
+        """Launches that no agent has told of, of jobs that one registered: a shipper may be faster by one. Of others,
+        numbers that leave no room for those that follow."""
         later = [target for target in batch.blocks if not self._is_known(batch, target)]
         if not later:
             return {}
         newest = await self._store.newest_of_registered({target.job for target in later})
         ahead: dict[Target, str] = {}
         for job, attempt in later:
-            if job not in newest:
-                continue
-            if attempt is not None and attempt > newest[job] + 1:
+            if attempt is not None and attempt > newest.get(job, MAX_LEAP) + 1:
                 ahead[Target(job, attempt)] = f"the job {spoken_job_id(job)!r} has no launch {attempt} yet"
         return ahead
 

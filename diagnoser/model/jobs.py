@@ -118,6 +118,10 @@ def is_made_by_agent(job: str, cluster: str) -> bool:
     return head is not None and job.startswith(f"{cluster}{head[1]}", head.end())
 
 
+MAX_LEAP = 2_000_000_000
+"""The highest number that attempts may leap to, so that the store has room for those that follow."""
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class AttemptKey:
     job: str

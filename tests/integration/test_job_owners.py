@@ -193,6 +193,18 @@ async def test_a_shipper_opens_no_launch_far_ahead(site: Site) -> None:
     assert [attempt.key.number for attempt in await site.store.jobs.attempts(JOB)] == [1, 2, 5]
 
 
+async def test_no_number_of_a_launch_leaves_none_for_those_that_follow(site: Site) -> None:
+    """An agent of a cluster counts on from the highest, and its registration was refused for ever."""
+    job = "k8s:lab:job:train:x"
+    for number, status, lines in ((2_147_483_647, 400, 403), (2_000_000_001, 200, 204)):
+        answer = await site.post("shipper", f"/jobs/{job}/events", {"kind": "heartbeat", "attempt": number})
+        assert (answer.status_code, await site.lines("shipper", "x\n", job=job, attempt=number)) == (status, lines)
+    registered = await site.post("agent", "/jobs", REGISTERED | {"id": job, "attempt": 2_000_000_002})
+    assert registered.status_code == 200
+    refused = await site.post("agent", f"/jobs/{job}/events", EXIT | {"attempt": 2_147_483_647})
+    assert (refused.status_code, "2000000003 is the highest now" in refused.json()["detail"]) == (400, True)
+
+
 async def test_a_forged_launch_names_nobody(site: Site) -> None:
     """A launch that no agent told of gets no plan, whatever its lines blame; without an agent it names no node."""
     blames = "gpu-09 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n" + FATAL

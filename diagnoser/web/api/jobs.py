@@ -23,6 +23,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, OwnerMoved, existing
+from diagnoser.model.jobs import MAX_LEAP
 from diagnoser.model.queries import AttemptState, AttemptSummary, DiagnosisFilter, JobFilter
 from diagnoser.model.sorting import ATTEMPT_SORTS, NEWEST, Sort
 from diagnoser.model.work import DiagnosisRecord
@@ -182,7 +183,8 @@ async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> 
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
     fields["rank_nodes"] = {int(rank): node for rank, node in body.rank_nodes.items()}
-    await intake.job_access.check(caller, body.id)
+    name = await intake.job_access.check(caller, body.id)
+    await _check_number(core, caller, name, body.attempt or 1)
     job = await core.store.jobs.register(Job(created=core.clock(), registered=True, **fields), body.attempt)
     return JobShape.from_job(job, core.config.base_url)
 
@@ -205,9 +207,8 @@ async def report(id: JobPath, body: NewEvent, core: Core, intake: Intake, plans:
         key, is_new = await _add_event(core, intake, caller, id, body.attempt, event)
     if is_new:
         core.metrics.observe_event(event)
-    if (
-        event.phase is CheckpointPhase.BAD or event.finite is False
-    ):  # also where it is not new: the first may be cut off
+    # Also where it is not new: the first may be cut off.
+    if event.phase is CheckpointPhase.BAD or event.finite is False:
         await plans.check_rollbacks(key.job, now)
     intake.attempts_due.notify()
     if event.kind in ENDS:
@@ -218,15 +219,24 @@ async def report(id: JobPath, body: NewEvent, core: Core, intake: Intake, plans:
 async def _add_event(
     core: Core, intake: Intake, caller: Credential, id: str, attempt: int | None, event: Event
 ) -> tuple[AttemptKey, bool]:
-    """Where it is counted, and whether it is new. Raises BadInput for a launch that no agent has told of, of a job that
-    one registered; OwnerMoved."""
+    """Where it is counted, and whether it is new. Raises BadInput, OwnerMoved."""
     job = await intake.job_access.check(caller, id)
     number = await core.store.logs.current_attempt(job) if attempt is None else attempt
-    newest = {} if caller.vouches or number == 1 else await core.store.logs.newest_of_registered([job])
-    if number > newest.get(job, number) + 1:
-        raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet")
+    await _check_number(core, caller, job, number)
     key = AttemptKey(job, number)
     return key, await core.store.jobs.add_event(key, event, caller.viewer)
+
+
+async def _check_number(core: Core, caller: Credential, job: str, number: int) -> None:
+    """Raises BadInput for a launch that no agent has told of, of a job that one registered, and for a number that
+    leaves no room for those that follow."""
+    newest = MAX_LEAP
+    if number > MAX_LEAP:
+        newest = max(newest, await core.store.logs.current_attempt(job))
+    if number > 1 and not caller.vouches:
+        newest = (await core.store.logs.newest_of_registered([job])).get(job, newest)
+    if number > newest + 1:
+        raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet: {newest + 1} is the highest now")
 
 
 @router.get("/jobs", dependencies=READ, responses=LIST_ERRORS, summary="List jobs, attempt by attempt")

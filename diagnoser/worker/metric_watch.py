@@ -111,7 +111,9 @@ class MetricWatch:
         for key, stored in pieces.items():
             self._runs[key].revision = revisions[key]
             await self._read_on(key, self._runs[key], stored, is_new=key in new)
-        self._still.update(key for key in revisions if key in self._runs and self._runs[key].stands_still(self.clock()))
+            # One that prints nothing is looked at as a silent one: not a second time here.
+            if self._runs[key].stands_still(self.clock()):
+                self._still.add(key)
         if pieces:
             await self._withdraw_hangs()
         for key, event in await self.stragglers.step():

@@ -99,6 +99,23 @@ async def test_a_run_that_prints_without_a_step_is_handed_over_ever_more_rarely(
     assert handed == [80, 110, 160, 230, 370]
 
 
+async def test_a_run_that_prints_nothing_is_left_to_the_look_at_silent_runs(store: SqlStore) -> None:
+    """It was handed on a minute after its last step where another line came after that: a second look at all of it."""
+    clock = [NOW]
+    seen = watch(store, lambda: clock[0])
+    handed = []
+    for second in (0, 2, 4, 30, *range(31, 100)):
+        clock[0] = NOW + second
+        if second <= 30:
+            text = "saving\n" if second == 30 else f"step {second} loss 2.0\n"
+            await store_log(store, RUN, LineBlock(Stream(), text.encode(), second, received=clock[0]))
+            await store.db.execute(update(attempts).values(last_line=clock[0]))
+        await seen.step()
+        if seen.take_still():
+            handed.append(second)
+    assert handed == []
+
+
 async def test_a_run_that_makes_steps_again_hangs_no_more(store: SqlStore) -> None:
     """Its verdict says when and does not count, its plan is withdrawn, people are told once; one step is too few."""
     clock = [NOW]

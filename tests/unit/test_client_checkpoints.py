@@ -337,7 +337,7 @@ def test_a_completion_with_a_field_of_another_form_is_one_bad_checkpoint_among_g
     file.write_text(json.dumps(body))
     assert command("list", tmp_path) == 0
     assert re.search(rf"damaged +{re.escape(bad)}", capsys.readouterr().out)
-    chosen = latest(tmp_path)
+    chosen = latest(str(tmp_path))
     assert chosen is not None
     assert chosen.path == good
 

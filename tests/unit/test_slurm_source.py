@@ -16,7 +16,7 @@ from diagnoser.agent.slurm import source
 from diagnoser.agent.slurm.commands import CommandResult, Slurm
 from diagnoser.agent.slurm.parsing import GONE, JobRecord, parse_account
 from diagnoser.agent.slurm.source import SlurmSource
-from diagnoser.agent.state_file import AgentState, JobCheckpoint
+from diagnoser.agent.state_file import AgentState, JobCheckpoint, LogOffset
 from diagnoser.client import log_file
 
 NODES = "NodeName=n1 NodeAddr=n1 State=IDLE\n"
@@ -151,3 +151,14 @@ async def test_lines_of_a_log_that_tasks_of_an_array_share_are_sent_once(tmp_pat
         ("slurm-east-10", "step 3\n"),
     ]
     assert shared == {"slurm-east-10": "job 11", "slurm-east-11": None}
+
+
+async def test_an_agent_goes_on_where_an_older_version_stopped_reading() -> None:
+    """That one knew logs by their job; read anew, the lines of earlier launches would count to the present one."""
+    row = {"job_id": 7, "job_state": "RUNNING", "nodes": "n1", "user_id": 5, "standard_output": "/h/7.out"}
+    state = AgentState(
+        900.0, {"7": JobCheckpoint("slurm-east-7", 2, started=True)}, logs={"7": LogOffset(5, attempt=2)}
+    )
+    http = httpx.AsyncClient(transport=httpx.MockTransport(Heard().answer), base_url="http://diagnoser.test")
+    await SlurmSource(ApiClient(http), Slurm(Texts([row]).run), "east", state, lambda: 1000.0).snapshot(state)
+    assert state.logs == {"5:/h/7.out": LogOffset(5, job=7, attempt=2)}

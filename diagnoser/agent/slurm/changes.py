@@ -6,7 +6,7 @@ from dataclasses import replace
 from diagnoser.agent.changes import STOPPED, Body, Changes, JobRegistration, LifecycleEvent, registration
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.slurm.parsing import GONE, JobRecord, rank_map
-from diagnoser.agent.state_file import JobCheckpoint
+from diagnoser.agent.state_file import AgentState, JobCheckpoint, LogOffset
 
 CODED = frozenset({"COMPLETED", "FAILED", "OUT_OF_MEMORY"})
 """States whose exit code is the batch script's own; a job that was stopped may show a code of 0."""
@@ -17,13 +17,9 @@ SKEW_SECONDS = 5.0
 
 def concerns(job: JobRecord, known: bool, since: float) -> bool:
     """Tell whether to look at the job: it runs, it is known, or it began and ended since the last look."""
-    if known:
+    if known or job.runs:
         return True
-    if job.runs:
-        return True
-    if not job.finished:
-        return False
-    if not job.started:
+    if not job.finished or not job.started:
         return False
     return job.ended >= since - SKEW_SECONDS
 
@@ -70,20 +66,17 @@ def wait_reasons(jobs: Mapping[str, JobRecord], before: Mapping[str, str]) -> di
     return reasons
 
 
-def share_logs(
-    jobs: Mapping[str, JobRecord], known: Mapping[str, JobCheckpoint], readers: Mapping[str, int]
-) -> dict[str, JobRecord]:
+def share_logs(jobs: Mapping[str, JobRecord], state: AgentState) -> dict[str, JobRecord]:
     """Name one job for each log that several write to, such as the tasks of an array: nobody can tell whose a line is.
 
     A launch whose end was not reported goes before one that has ended; then the job whose lines were read last, which
     keeps the log to its end; then the one that began first.
-
-    readers: log -> number of the job whose lines were read last.
     """
 
     def precedence(key: str) -> tuple[bool, bool, float, int]:
-        job, is_over = jobs[key], key in known and not known[key].is_open
-        return is_over, readers.get(job.log_key) != job.number, job.started, job.number
+        job, is_over = jobs[key], key in state.jobs and not state.jobs[key].is_open
+        reader = state.logs.get(job.log_key, LogOffset()).job
+        return is_over, reader != job.number, job.started, job.number
 
     first: dict[str, int] = {}
     shared = dict(jobs)

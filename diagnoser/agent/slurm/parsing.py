@@ -97,9 +97,7 @@ class JobRecord:
         Slurm has forgotten it."""
         if self.number == number:
             return False
-        if job is None:
-            return True
-        return self.uid == job.uid
+        return job is None or self.uid == job.uid
 
     @property
     def finished(self) -> bool:
@@ -114,9 +112,7 @@ class JobRecord:
         """Whether it runs or ran on nodes that are known."""
         if not self.nodes:
             return False
-        if self.finished:
-            return True
-        return self.runs
+        return self.finished or self.runs
 
     @property
     def is_out_of_way(self) -> bool:
@@ -131,9 +127,7 @@ class JobRecord:
 
     def takes_nodes(self, attempt: int) -> bool:
         """Tell whether it runs, or will: it waits for the start of this launch or of a later one."""
-        if self.runs:
-            return True
-        return self.waits_for_launch(attempt)
+        return self.runs or self.waits_for_launch(attempt)
 
     @property
     def requeueing(self) -> bool:
@@ -221,15 +215,11 @@ def rank_map(job: JobRecord) -> dict[int, str]:
     One task on nodes of several GPUs is a launcher that starts the ranks itself, in an order of its own.
     """
     count = len(job.nodes)
-    if job.tasks < 2:
-        return {}
-    if not count:
+    if job.tasks < 2 or not count:
         return {}
     on_each, left_over = divmod(job.tasks, count)
     is_launcher = on_each == 1 and job.gpus_per_node > 1
-    if left_over:
-        return {}
-    if is_launcher:
+    if left_over or is_launcher:
         return {}
     return {rank: job.nodes[rank // on_each] for rank in range(job.tasks)}
 

@@ -74,10 +74,11 @@ class SlurmSource:
                 continue
             if checkpoint.is_open:
                 jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
+        for key in state.logs.keys() & jobs.keys():  # an older version knew logs by their job
+            state.logs[jobs[key].log_key] = replace(state.logs.pop(key), job=int(key))
         files, logs = {job.log_key for job in jobs.values()}, state.logs
         state.logs = {key: logs[key] for key in logs if key in files or str(logs[key].job) in jobs}
-        readers = {key: offset.job for key, offset in state.logs.items()}
-        jobs = changes.share_logs(jobs, state.jobs, readers)
+        jobs = changes.share_logs(jobs, state)
         if now >= self.topology.read + TOPOLOGY_SECONDS:
             self.topology.places, self.topology.read = await self.slurm.places(), now
         return ClusterSnapshot(jobs, nodes, now, self.topology.places)
@@ -85,8 +86,7 @@ class SlurmSource:
     async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
         now: only what comes from now on surely belongs to this launch."""
-        is_unread = job.log_key not in self.state.logs and not job.log_of
-        if all((self.logs, job.restarts, job.output, is_unread)):
+        if all((self.logs, job.restarts, job.output, not job.log_of, job.log_key not in self.state.logs)):
             try:
                 async with asyncio.timeout(STUCK_SECONDS):
                     begin = await asyncio.to_thread(log_file.near_end, job.output, LogOffset(), LAST_BYTES, job.uid)

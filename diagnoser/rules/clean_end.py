@@ -51,7 +51,8 @@ _TRAINED = 1
 """More steps of one rank than this show that a log is one of training; each epoch may count anew."""
 _LEVEL = re.compile(r"^.{0,120}?\b(?:DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL)\b", re.IGNORECASE)
 _STAMP = re.compile(r"^\W?(?:\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d|[A-Z]\d{4} \d\d:\d\d:\d\d)[\d:.,]*")
-_IGNORED = re.compile(r"\bignor(?:e[ds]?|ing)\b", re.IGNORECASE)
+_NO_TROUBLE = re.compile(r"\bignor(?:e[ds]?|ing)\b|\b(?:failed|failures|errors)[ \t:=]{1,16}0\s*$", re.IGNORECASE)
+"""What is ignored, or counted as none."""
 _NUMBER = re.compile(r"\d[\d,]*")
 _WHOLE = re.compile(r"(?<![\d.:])\d[\d,]*(?![\d:]|\.\d)")
 """A number that is no part of a time or of a measure."""
@@ -161,8 +162,8 @@ class EndTable:
         return self._matches("passing", body)
 
     def says_trouble(self, body: str) -> bool:
-        """Whether the line complains, and of nothing that it calls ignored."""
-        return self._matches("trouble", body) and not _IGNORED.search(body[:_LONGEST])
+        """Whether the line complains, and of nothing that it calls ignored or counts as none."""
+        return self._matches("trouble", body) and not _NO_TROUBLE.search(body[:_LONGEST])
 
     def complains(self, line: Line) -> bool:
         """Whether the line complains, and its program does not call it information or a warning."""
@@ -605,7 +606,9 @@ def _is_calm(log: _Log, tail: Sequence[int]) -> bool:
 def _tells_result(log: _Log, line: Line) -> bool:
     if log.advanced(line):
         return False
-    return log.table.says_result(line.body) or log.table.says_leaving(line.body)
+    if log.table.says_result(line.body) or log.table.says_leaving(line.body):
+        return True
+    return _counts(log, line.body) and not log.table.is_on_the_way(line.body)
 
 
 def _tail_of(evidence: Evidence, stream: Stream, number: int) -> list[int]:

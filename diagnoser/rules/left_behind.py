@@ -89,6 +89,18 @@ class Processes:
         """Whether the process that printed a line stopped, for all that is seen, while a peer trained on."""
         return self._process_at(index) in self.silent or self.left_behind(index)
 
+    def outlived(self, index: int) -> bool:
+        """Whether the process that printed a line trained on after it, or states its end; each one that trains did,
+        where the line names none."""
+        line, process = self.lines[index], self._process_at(index)
+        if process is None:
+            return self.found.all_went_on(line, _TURNS)
+        if process not in {*self.loops, *self.steps}:
+            return False
+        if self.ends.get(process, 0) > line.number or self.found.went_on(line, 0):
+            return True
+        return line.stream in self.shared and self.shared[line.stream].first[1] > line.number
+
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
         processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}

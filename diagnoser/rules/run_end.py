@@ -159,10 +159,12 @@ class _CleanEnd:
         return is_near and other.raised
 
     def _is_uncaught_before(self, other: Candidate) -> bool:
-        """Whether a failure that nobody caught stands before the end."""
+        """Whether a failure that nobody caught, and that its own process did not outlive, stands before the end."""
         if other.line >= self.line:
             return False
-        return not (other.logged or other.names_no_failure)
+        if other.logged or other.names_no_failure:
+            return False
+        return not self.run.ended.outlived(other.line)
 
     def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves

@@ -143,6 +143,11 @@ class Loops:
         loops = [loop for loop in self.measured if self._is_of(loop, line)]
         return any(loop.turns_after(line.number) > turns for loop in loops)
 
+    def all_went_on(self, line: Line, turns: int) -> bool:
+        """Whether every loop that had begun before the line went on for more than ``turns`` turns."""
+        loops = [loop for loop in self.measured if loop.stream == line.stream and loop.first < line.number]
+        return bool(loops) and all(loop.turns_after(line.number) > turns for loop in loops)
+
     def is_turn(self, line: Line, *, measured: bool = False) -> bool:
         """Whether its process prints the words of the line again and again. measured: in a loop that measures."""
         words, known = words_of(line.body), self.measured if measured else self.loops

@@ -92,7 +92,9 @@ class Processes:
     def outlived(self, index: int) -> bool:
         """Whether the process that printed a line trained on after it, or states its end; each one that trains did,
         where the line names none."""
-        line, process = self.lines[index], self._process_at(index)
+        if index >= len(self.of):
+            return False
+        line, process = self.lines[index], self.of[index]
         if process is None:
             return self.found.all_went_on(line, _TURNS)
         if process not in {*self.loops, *self.steps}:
@@ -366,12 +368,18 @@ def _unnamed(templates: Iterable[Template]) -> dict[Stream, int]:
 
 
 def _steps(evidence: Evidence, alias: _Alias) -> dict[Process, int]:
-    """The last step of each process that counts more than one."""
+    """The last step that each process that counts more than one may have made: one that prints each tenth step may be
+    nine further than it says, but no further than its peers are known to be."""
     numbers = defaultdict[Process, set[int]](set)
     for point in evidence.steps:
         if point.process != -1:
             numbers[point.stream, alias.get(point.process, point.process)].add(point.steps_made)
-    return {process: max(steps) for process, steps in numbers.items() if len(steps) > _TRAINED}
+    furthest, reached = max(chain.from_iterable(numbers.values()), default=0), dict[Process, int]()
+    for process, steps in numbers.items():
+        if len(steps) > _TRAINED:
+            before, last = sorted(steps)[-2:]
+            reached[process] = min(last + last - before - 1, furthest)
+    return reached
 
 
 def _counts(evidence: Evidence, of: Sequence[Process | None], loops: Iterable[Loop]) -> dict[Process, int]:

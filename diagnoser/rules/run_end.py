@@ -54,6 +54,23 @@ class RunTimeline:
             return False
         return self.ended.left_behind(candidate.line)
 
+    def outlived(self, candidate: Candidate) -> bool:
+        """Whether the process of the candidate went on to its end. What ends a program, or reports the end of one,
+        without naming it, is outlived by the others only."""
+        if candidate.last_words:
+            return False
+        names_process = self.evidence.lines[candidate.line].names_process
+        if not names_process and (candidate.exit or self._left_program(candidate)):
+            return False
+        return self.ended.outlived(candidate.line)
+
+    def _left_program(self, candidate: Candidate) -> bool:
+        """Whether nobody caught the exception up to the module of the program."""
+        if candidate.trace < 0:
+            return False
+        outermost = self.evidence.tracebacks[candidate.trace].frames[:1]
+        return "".join(outermost).endswith("in <module>")
+
 
 def resolve_end(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """A run that completed, or was ordered to stop, explains what follows; a completed run also what precedes.
@@ -164,7 +181,7 @@ class _CleanEnd:
             return False
         if other.logged or other.names_no_failure:
             return False
-        return not self.run.ended.outlived(other.line)
+        return not self.run.outlived(other)
 
     def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves

@@ -476,3 +476,57 @@ def test_a_rank_that_died_of_an_exception_is_not_saved_by_one_that_completed() -
     end = "[rank0]: {'train_runtime': 3.2, 'train_samples_per_second': 74.2, 'train_loss': 3.8, 'epoch': 3.0}"
     diagnosis = diagnose(*steps, *died, *(f"[rank0]: step {step} loss 2.1" for step in range(10, 14)), end)
     assert diagnosis.type is T.KEY_ERROR
+
+
+def _three_ranks(*, crash: tuple[str, ...], name: str, goes_on: bool) -> list[str]:
+    """Three ranks in turns, one of which prints a traceback on its way; ``goes_on`` or not, its peers end."""
+    rows, ranks = list[str](), [0, 1, 2]
+    for turn in range(1, 31):
+        if turn == 20 and not goes_on:
+            ranks.remove(1)
+        rows += [f"{rank}: sweep {turn} energy -{turn / 7:.4f}" for rank in ranks]
+        if turn == 19:
+            rows += [f"{name}{line}" for line in crash]
+    return [*rows, *(f"{rank}: the work is over" for rank in ranks)]
+
+
+@pytest.mark.parametrize("name", ["1: ", ""])
+@pytest.mark.parametrize(("goes_on", "outcome"), [(True, Outcome.COMPLETED), (False, Outcome.FAILED)])
+def test_an_exception_that_its_process_outlived_does_not_belie_the_end(
+    name: str, goes_on: bool, outcome: Outcome
+) -> None:
+    """Whether the traceback names its process or not, and a process that stopped at it failed the run."""
+    caught = tuple(line.replace("<module>", "attempt") for line in UNCAUGHT)
+    assert diagnose(*_three_ranks(crash=caught, name=name, goes_on=goes_on)).outcome is outcome
+
+
+def test_a_driver_that_fails_is_not_outlived_by_workers_that_end() -> None:
+    """An exception that reaches the module of a program without a name is its end, whatever others print."""
+    assert diagnose(*_three_ranks(crash=UNCAUGHT, name="", goes_on=True)).type is T.KEY_ERROR
+
+
+def test_a_line_behind_the_loop_that_counts_the_last_step_ends_the_run() -> None:
+    """In whatever words; a complaint that counts it does not."""
+    last = "2031-01-02 03:04:36,001 {} trainer: we got to 30, exit"
+    assert diagnose(*STEPS, last.format("INFO")).decided_by == "heuristic:clean_end"
+    assert diagnose(*STEPS, last.format("ERROR").replace("exit", "cannot go on")).outcome is not Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(("code", "ended"), [(0, T.COMPLETED), (1, T.KEY_ERROR)])
+def test_an_exit_code_beside_the_word_of_an_order_says_how_the_run_ended(code: int, ended: T) -> None:
+    """The event of a scheduler that a task terminated is no signal where its exit code says otherwise."""
+    words = SWEEPS if code == 0 else (*SWEEPS, *UNCAUGHT)
+    assert diagnose(*words, f"2031-01-02T03:04:36Z  Terminated       Exit Code: {code}").type is ended
+
+
+def test_a_rank_that_prints_rarely_is_not_behind_its_peers() -> None:
+    """Rank 1 prints each tenth step, so that its last line does not show that it stopped there."""
+    steps = [
+        f"[rank{rank}]: step {step}/98 loss 2.{step}"
+        for step in range(1, 99)
+        for rank in (0, 1)
+        if not rank or step % 10 == 0
+    ]
+    assert diagnose(*steps).outcome is Outcome.COMPLETED
+    stopped = [line for line in steps if "[rank1]" not in line or int(line.split()[2].split("/")[0]) < 80]
+    assert diagnose(*stopped).outcome is not Outcome.COMPLETED

@@ -29,7 +29,6 @@ from diagnoser.model import (
     DecisionBasis,
     Diagnosis,
     Evidence,
-    ExitReport,
     Facts,
     Job,
     Rollback,
@@ -138,19 +137,13 @@ def diagnose(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: 
 
 
 def _read_run(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet: float | None) -> _Run:
-    hits = _without_denied_orders(knowledge.engine.match(evidence), evidence.exits)
+    hits = knowledge.engine.match(evidence)
     begins = launches.starts(evidence, _ends(hits))
     series = replace(evidence, progress=launches.series(evidence, begins))
     broken = metric_breaks.loss_break(series.progress, is_running=quiet is not None)
     ends = knowledge.heuristics.ends
     processes = left_behind.find_processes(evidence, ends.says_last_words, ends.complains)
     return _Run(evidence, hits, begins, series, broken, outcome.reported(facts.events), processes, quiet)
-
-
-def _without_denied_orders(hits: Sequence[Hit], exits: Sequence[ExitReport]) -> tuple[Hit, ...]:
-    """The hits, without orders to end in lines whose own exit code shows that no signal ended the process."""
-    denied = {report.line for report in exits if report.code is not None} & set(_orders(hits))
-    return tuple(hit for hit in hits if hit.line not in denied or hit.rule.type is not FailureType.CANCELLED)
 
 
 def _belied_status(run: _Run, knowledge: RuleKnowledge) -> str:

@@ -89,12 +89,9 @@ class Processes:
         """Whether the process that printed a line stopped, for all that is seen, while a peer trained on."""
         return self._process_at(index) in self.silent or self.left_behind(index)
 
-    def outlived(self, index: int) -> bool:
-        """Whether the process that printed a line trained on after it, or states its end; each one that trains did,
-        where the line names none."""
-        if index >= len(self.of):
-            return False
-        line, process = self.lines[index], self.of[index]
+    def outlived(self, index: int, line: Line) -> bool:
+        """Whether the process that printed a line trained on or states its end; each one, where the line names none."""
+        process = self._process_at(index)
         if process is None:
             return self.found.all_went_on(line, _TURNS)
         if process not in {*self.loops, *self.steps}:

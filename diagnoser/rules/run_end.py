@@ -57,19 +57,13 @@ class RunTimeline:
     def outlived(self, candidate: Candidate) -> bool:
         """Whether the process of the candidate went on to its end. What ends a program, or reports the end of one,
         without naming it, is outlived by the others only."""
-        if candidate.last_words:
+        line, frames = self.evidence.lines[candidate.line], list[str]()
+        if candidate.trace >= 0:
+            frames += self.evidence.tracebacks[candidate.trace].frames
+        left_program = "".join(frames[:1]).endswith("in <module>")
+        if candidate.last_words or (not line.names_process and (candidate.exit or left_program)):
             return False
-        names_process = self.evidence.lines[candidate.line].names_process
-        if not names_process and (candidate.exit or self._left_program(candidate)):
-            return False
-        return self.ended.outlived(candidate.line)
-
-    def _left_program(self, candidate: Candidate) -> bool:
-        """Whether nobody caught the exception up to the module of the program."""
-        if candidate.trace < 0:
-            return False
-        outermost = self.evidence.tracebacks[candidate.trace].frames[:1]
-        return "".join(outermost).endswith("in <module>")
+        return self.ended.outlived(candidate.line, line)
 
 
 def resolve_end(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -179,9 +173,7 @@ class _CleanEnd:
         """Whether a failure that nobody caught, and that its own process did not outlive, stands before the end."""
         if other.line >= self.line:
             return False
-        if other.logged or other.names_no_failure:
-            return False
-        return not self.run.outlived(other)
+        return not (other.logged or other.names_no_failure or self.run.outlived(other))
 
     def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves

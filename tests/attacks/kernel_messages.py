@@ -1,7 +1,8 @@
 """Messages of the Linux kernel with fields that any process can choose: its name, its files, its mounts and labels.
 
 ``{name}``: the 15 bytes of a process's name (prctl PR_SET_NAME, or the file it was started from). ``{path}``: a file, a
-control group, a label: as long as its owner likes.
+control group, a label: as long as its owner likes. A soft lockup is not among them: it proves a broken machine under
+any name, to whoever has a failure that it explains.
 """
 
 NAME_BYTES = 15
@@ -22,7 +23,6 @@ MESSAGES = (
     "task:{name}      state:D stack:    0 pid: 4711 ppid:  4700 flags:0x00004002",
     "process '{path}' started with executable stack",
     "CPU: 3 PID: 4711 Comm: {name} Tainted: P           OE     5.15.0-91-generic #101-Ubuntu",
-    "watchdog: BUG: soft lockup - CPU#3 stuck for 22s! [{name}:4711]",
     'audit: type=1701 audit(1790000000.123:45): auid=1000 uid=1000 gid=1000 ses=2 pid=4711 comm="{name}" exe="{path}" '
     "sig=4 res=1",
     'audit: type=1400 audit(1790000000.123:46): apparmor="DENIED" operation="open" profile="{path}" name="{path}" '

@@ -64,8 +64,10 @@ class DatabaseClock:
         skew = self.wall() - self()
         self.skew(skew)
         differs = abs(skew) > SKEW_SECONDS
-        if differs and not self._differs:
-            structlog.get_logger().warning("clock_differs", ahead_seconds=round(skew, 1), of="the database's clock")
-        if self._differs and not differs:
-            structlog.get_logger().info("clock_agrees")
+        if differs == self._differs:
+            return
         self._differs = differs
+        if differs:
+            structlog.get_logger().warning("clock_differs", ahead_seconds=round(skew, 1), of="the database's clock")
+        else:
+            structlog.get_logger().info("clock_agrees")

@@ -48,7 +48,9 @@ class RecoveryCheck:
             return self._calmed(candidate)
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
-        if self._died_of(candidate) or self._ended_program(candidate):
+        if self._died_of(candidate):
+            return False
+        if self._ended_program(candidate):
             return False
         if candidate.last_words:
             return self._began_anew(line)
@@ -82,12 +84,20 @@ class RecoveryCheck:
         """Whether nobody caught the exception, up to the module of a program that has no name where others have, and
         prints nothing more: the steps that follow are those of the processes that it started."""
         line = self._lines[candidate.line]
-        if candidate.trace < 0 or candidate.logged or not self._speakers[line.stream]:
+        if candidate.trace < 0:
             return False
-        if line.names_process or line.task >= 0:
+        if candidate.logged:
+            return False
+        if not self._speakers[line.stream]:
+            return False
+        if line.names_process:
+            return False
+        if line.task >= 0:
             return False
         for number, trace in enumerate(self._tracebacks):
-            if candidate.trace in (number, trace.cause) and "".join(trace.frames[:1]).endswith("in <module>"):
+            if not trace.left_program:
+                continue
+            if candidate.trace in (number, trace.cause):
                 return self._is_last_of(candidate)
         return False
 

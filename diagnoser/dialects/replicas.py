@@ -30,7 +30,9 @@ def pod_ranks(pods: Collection[str]) -> dict[str, int]:
             led = True
         else:
             sets.add(match["base"])
-    if len(pods) < 2 or len(sets) != 1:
+    if len(pods) < 2:
+        return {}
+    if len(sets) != 1:
         return {}
     ranks = {pod: replica_rank(role, index, led=led) for pod, (role, index) in replicas.items()}
     return ranks if len(set(ranks.values())) == len(pods) else {}

@@ -135,6 +135,11 @@ class Traceback:
     def start(self) -> int:
         return self.lines[0] if self.lines else self.raised
 
+    @property
+    def left_program(self) -> bool:
+        """Whether nobody caught the exception: its outermost frame is the module of a program."""
+        return "".join(self.frames[:1]).endswith("in <module>")
+
 
 @dataclass(frozen=True, slots=True)
 class ExitReport:

@@ -362,7 +362,9 @@ def _may_be_tag(value: str, count: int, form: PrefixForm, among: int) -> bool:
         return False
     if among >= _FEW_LINES:
         return True
-    if form.is_weak or count < 2:
+    if form.is_weak:
+        return False
+    if count < 2:
         return False
     return bool(stream_names.host_in(value, ()))
 
@@ -423,14 +425,7 @@ class _Streams:
         share = len(self._headed) / lines
         if self._is_carried and share >= _CARRIED_SHARE:
             return True
-        if len(self.values) < 2:
-            return False
-        if not self._are_names:
-            return False
-        least = _NAMED_SHARE if self._are_called_streams else _SHARE
-        if share < least:
-            return False
-        if len(self._headed) < _LINES_OF_VALUE * len(self.values):
+        if not self._are_common_names(share):
             return False
         if not self._take_turns:
             return False
@@ -438,6 +433,20 @@ class _Streams:
         if share >= _TAG_SHARE:
             messages = 1 if of_shell and self._may_be_hosts else _NAMED_MESSAGES
         return self._print_alike(messages)
+
+    def _are_common_names(self, share: float) -> bool:
+        """Whether they are names, and so many lines begin with each that it is no chance.
+
+        share: of the lines, how many begin with one.
+        """
+        if len(self.values) < 2:
+            return False
+        if not self._are_names:
+            return False
+        least = _NAMED_SHARE if self._are_called_streams else _SHARE
+        if share < least:
+            return False
+        return len(self._headed) >= _LINES_OF_VALUE * len(self.values)
 
     @property
     def are_everywhere(self) -> bool:

@@ -180,7 +180,9 @@ def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Map
 def _is_logged(fields: Mapping[str, Any]) -> bool:
     """Whether a logger wrote the fields, or a collector that tells of which output they are: a row of a data set or a
     table of metrics has no level and no time."""
-    if fields.get("source") in _OUTPUTS or fields.get("stream") in _OUTPUTS:
+    if fields.get("source") in _OUTPUTS:
+        return True
+    if fields.get("stream") in _OUTPUTS:
         return True
     return not fields.keys().isdisjoint((*LEVEL, *TIME))
 
@@ -230,7 +232,9 @@ def _rest(fields: Mapping[str, Any], used: Iterable[str]) -> dict[str, Scalar]:
     taken = {*used, *IGNORED, *SHIPPERS, *ERROR_TEXTS}
     rest: dict[str, Scalar] = {}
     for name, value in fields.items():
-        if name in taken or name.startswith("_"):
+        if name in taken:
+            continue
+        if name.startswith("_"):
             continue
         if isinstance(value, Scalar):
             rest[name] = value
@@ -300,7 +304,9 @@ def _with_head(record: Record) -> Record:
 def _severity(fields: Mapping[str, Any]) -> Severity | None:
     for name in LEVEL:
         value = fields.get(name)
-        if value is None or isinstance(value, bool | list):
+        if value is None:
+            continue
+        if isinstance(value, bool | list):
             continue
         severity = _numbered_level(name, value) if _is_number(value) else _named_level(str(value))
         if severity in _SAYS_NOTHING and name in SHIPPERS_LEVEL:
@@ -361,7 +367,9 @@ def _instance(fields: Mapping[str, Any]) -> str:
     """A pod, service or container. Of services only those that have several instances are named."""
     for name in INSTANCE:
         value = fields.get(name)
-        if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
+        if not isinstance(value, str):
+            continue
+        if not _INSTANCE.fullmatch(value):
             continue
         if value.endswith(_SERVICE) and "@" not in value:
             continue

@@ -40,7 +40,9 @@ def below(text: str, column: int) -> str | None:
 
 def wraps(before: str, text: str, width: int) -> bool:
     """Whether ``text`` is the rest of the line before it: its first word had no room there."""
-    if not width or not before.strip():
+    if not width:
+        return False
+    if not before.strip():
         return False
     if not text[:1].strip():
         return False  # nothing, or indented

@@ -253,9 +253,13 @@ def lone_hosts(ranks: Mapping[str, Collection[int]], *, is_ranked: bool) -> froz
 def _are_alike(names: Collection[str]) -> bool:
     """Whether names differ only by a letter or a number of two digits, which counts nothing, behind a word that is no
     role."""
-    if len(set(map(skeleton, names))) != 1 or not all(map(_MACHINE.fullmatch, names)):
+    if len(set(map(skeleton, names))) != 1:
         return False
-    if any(map(_ROLE.fullmatch, names)) or any(map(is_called_stream, names)):
+    if not all(map(_MACHINE.fullmatch, names)):
+        return False
+    if any(map(_ROLE.fullmatch, names)):
+        return False
+    if any(map(is_called_stream, names)):
         return False
     return not any(map(is_none, names))
 
@@ -268,7 +272,9 @@ def _are_machines(ranks_of: Mapping[str, list[int]]) -> bool:
     if width < 2 and not _are_alike(ranks_of):
         return False
     for name, ranks in ranks_of.items():
-        if name.isdecimal() or _ROLE.fullmatch(name):
+        if name.isdecimal():
+            return False
+        if _ROLE.fullmatch(name):
             return False
         if is_none(name):
             return False

@@ -243,7 +243,9 @@ class _Log:
     def trained(self) -> bool:
         """Whether the log is one of training: some rank counts more than one step, or a loop prints a measure."""
         counted = Counter(map(attrgetter("rank"), self.steps))
-        return max(counted.values(), default=0) > _TRAINED or bool(self.processes.found.measured)
+        if max(counted.values(), default=0) > _TRAINED:
+            return True
+        return bool(self.processes.found.measured)
 
     @cached_property
     def loop_ends(self) -> dict[Stream, int]:

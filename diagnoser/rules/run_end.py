@@ -57,11 +57,14 @@ class RunTimeline:
     def outlived(self, candidate: Candidate) -> bool:
         """Whether the process of the candidate went on to its end. What ends a program, or reports the end of one,
         without naming it, is outlived by the others only."""
-        line, frames = self.evidence.lines[candidate.line], list[str]()
-        if candidate.trace >= 0:
-            frames += self.evidence.tracebacks[candidate.trace].frames
-        left_program = "".join(frames[:1]).endswith("in <module>")
-        if candidate.last_words or (not line.names_process and (candidate.exit or left_program)):
+        line = self.evidence.lines[candidate.line]
+        if candidate.last_words:
+            return False
+        if line.names_process:
+            return self.ended.outlived(candidate.line, line)
+        if candidate.exit:
+            return False
+        if candidate.trace >= 0 and self.evidence.tracebacks[candidate.trace].left_program:
             return False
         return self.ended.outlived(candidate.line, line)
 
@@ -173,7 +176,11 @@ class _CleanEnd:
         """Whether a failure that nobody caught, and that its own process did not outlive, stands before the end."""
         if other.line >= self.line:
             return False
-        return not (other.logged or other.names_no_failure or self.run.outlived(other))
+        if other.logged:
+            return False
+        if other.names_no_failure:
+            return False
+        return not self.run.outlived(other)
 
     def _is_outlived_by(self, other: Candidate) -> bool:
         """Whether another rank's own stream ends within an exception: that the end speaks well of the rest proves

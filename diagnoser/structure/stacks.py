@@ -50,7 +50,7 @@ def frame_of(lines: Sequence[Line], error: int) -> int | None:
         line = lines[index]
         if line.speaker != raised.speaker:
             continue
-        has_stack = has_stack or _HEADING.match(line.body) is not None
+        has_stack |= _HEADING.match(line.body) is not None
         if not has_stack:
             return None
         if is_frame(line.body):

@@ -17,9 +17,13 @@ SKEW_SECONDS = 5.0
 
 def concerns(job: JobRecord, known: bool, since: float) -> bool:
     """Tell whether to look at the job: it runs, it is known, or it began and ended since the last look."""
-    if known or job.runs:
+    if known:
         return True
-    if not job.finished or not job.started:
+    if job.runs:
+        return True
+    if not job.finished:
+        return False
+    if not job.started:
         return False
     return job.ended >= since - SKEW_SECONDS
 
@@ -64,6 +68,15 @@ def wait_reasons(jobs: Mapping[str, JobRecord], before: Mapping[str, str]) -> di
         if reason:
             reasons[key] = reason
     return reasons
+
+
+def keep_logs(jobs: Mapping[str, JobRecord], state: AgentState) -> None:
+    """Drop what is known of logs that no job has any more. An older version knew logs by their job, not by their file:
+    those are known by their file from now on."""
+    for key in state.logs.keys() & jobs.keys():
+        state.logs[jobs[key].log_key] = replace(state.logs.pop(key), job=int(key))
+    files = {job.log_key for job in jobs.values()}
+    state.logs = {key: read for key, read in state.logs.items() if key in files or str(read.job) in jobs}
 
 
 def share_logs(jobs: Mapping[str, JobRecord], state: AgentState) -> dict[str, JobRecord]:

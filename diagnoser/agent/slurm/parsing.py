@@ -82,8 +82,10 @@ class JobRecord:
     @property
     def tenant(self) -> str:
         """The user alone: where no accounting enforces associations, a job may name any account."""
-        if self.user or self.uid < 0:
+        if self.user:
             return self.user
+        if self.uid < 0:
+            return ""
         return f"uid {self.uid}"
 
     def has_launch(self, attempt: int) -> bool:
@@ -215,11 +217,15 @@ def rank_map(job: JobRecord) -> dict[int, str]:
     One task on nodes of several GPUs is a launcher that starts the ranks itself, in an order of its own.
     """
     count = len(job.nodes)
-    if job.tasks < 2 or not count:
+    if job.tasks < 2:
+        return {}
+    if not count:
         return {}
     on_each, left_over = divmod(job.tasks, count)
     is_launcher = on_each == 1 and job.gpus_per_node > 1
-    if left_over or is_launcher:
+    if left_over:
+        return {}
+    if is_launcher:
         return {}
     return {rank: job.nodes[rank // on_each] for rank in range(job.tasks)}
 
@@ -352,7 +358,9 @@ def _output(row: Mapping[str, Any], nodes: Sequence[str]) -> str:
         path = f"{_text(row, 'current_working_directory')}/{path}"
     if not path.startswith("/"):
         return ""
-    if "\0" in path or path.startswith("/dev/"):
+    if path.startswith("/dev/"):
+        return ""
+    if "\0" in path:
         return ""
     return path
 

@@ -63,25 +63,26 @@ class SlurmSource:
     async def snapshot(self, state: AgentState) -> ClusterSnapshot[JobRecord]:
         now = self.now()
         listed, nodes = await asyncio.gather(self.slurm.jobs(), self.slurm.nodes())
-        by_key = {str(number): job for number, job in listed.items()}
-        state.waits = changes.wait_reasons(by_key, state.waits)
-        jobs = {}
-        for key, job in by_key.items():
-            if changes.concerns(job, key in state.jobs, state.time):
-                jobs[key] = replace(job, wait_reason=state.waits.get(key, ""))
-        for key, checkpoint in state.jobs.items():
-            if key in by_key:
-                continue
-            if checkpoint.is_open:
-                jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
-        for key in state.logs.keys() & jobs.keys():  # an older version knew logs by their job
-            state.logs[jobs[key].log_key] = replace(state.logs.pop(key), job=int(key))
-        files, logs = {job.log_key for job in jobs.values()}, state.logs
-        state.logs = {key: logs[key] for key in logs if key in files or str(logs[key].job) in jobs}
+        jobs = await self._concerned({str(number): job for number, job in listed.items()}, state)
+        changes.keep_logs(jobs, state)
         jobs = changes.share_logs(jobs, state)
         if now >= self.topology.read + TOPOLOGY_SECONDS:
             self.topology.places, self.topology.read = await self.slurm.places(), now
         return ClusterSnapshot(jobs, nodes, now, self.topology.places)
+
+    async def _concerned(self, listed: Mapping[str, JobRecord], state: AgentState) -> dict[str, JobRecord]:
+        """Pick the jobs to look at, with those that Slurm forgot before their end was reported."""
+        state.waits = changes.wait_reasons(listed, state.waits)
+        jobs = {}
+        for key, job in listed.items():
+            if changes.concerns(job, key in state.jobs, state.time):
+                jobs[key] = replace(job, wait_reason=state.waits.get(key, ""))
+        for key, checkpoint in state.jobs.items():
+            if key in listed:
+                continue
+            if checkpoint.is_open:
+                jobs[key] = changes.forgotten(checkpoint, await self.slurm.ended(int(key)))
+        return jobs
 
     async def first_checkpoint(self, job: JobRecord) -> JobCheckpoint:
         """The log of a job that was requeued before may hold the lines of earlier launches, which nobody can tell apart
@@ -102,9 +103,13 @@ class SlurmSource:
         return changes.diff(job, nodes, before, self.cluster)
 
     async def ship(self, job: JobRecord, checkpoint: JobCheckpoint, *, rest: bool) -> None:
-        if not self.logs or not checkpoint.started:
+        if not self.logs:
             return
-        if not job.output or job.log_of:
+        if not checkpoint.started:
+            return
+        if not job.output:
+            return
+        if job.log_of:
             return
         key, count = job.log_key, 0
         offset = self.state.logs.get(key, LogOffset())

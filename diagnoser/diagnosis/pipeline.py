@@ -142,7 +142,8 @@ def _read_run(evidence: Evidence, facts: Facts, knowledge: RuleKnowledge, quiet:
     series = replace(evidence, progress=launches.series(evidence, begins))
     broken = metric_breaks.loss_break(series.progress, is_running=quiet is not None)
     ends = knowledge.heuristics.ends
-    processes = left_behind.find_processes(evidence, ends.says_last_words, ends.complains)
+    newest = evidence.lines[begins[-1]] if begins else None
+    processes = left_behind.find_processes(series, ends.says_last_words, ends.complains, newest)
     return _Run(evidence, hits, begins, series, broken, outcome.reported(facts.events), processes, quiet)
 
 

@@ -198,17 +198,22 @@ def _in_stream(stream: Stream, processes: Iterable[Process]) -> set[Process]:
     return {process for process in processes if process[0] == stream}
 
 
-def find_processes(evidence: Evidence, says_end: Says, complains: Callable[[Line], bool]) -> Processes:
+def find_processes(
+    evidence: Evidence, says_end: Says, complains: Callable[[Line], bool], newest: Line | None = None
+) -> Processes:
     """The processes of the job's own output, and what their last words say.
 
+    evidence: with the steps of the newest launch only.
     says_end: whether a message states an end. complains: whether a line complains that its program does not call mild.
+    newest: the line with which that launch begins; None where there is one launch. Nobody waits for the processes of
+    earlier ones to state their end.
     """
     alias = _only_ranks(evidence)
     of = tuple(_process_of(line, alias) for line in evidence.lines)
     spoken = _spoken(evidence, of)
     last = {process: lines[-_LAST_WORDS:] for process, lines in spoken.items()}
     found = find_loops(evidence)
-    loops = found.measured
+    loops = [loop for loop in found.measured if newest is None or _goes_on_in(loop, newest)]
     steps = _steps(evidence, alias) or _counts(evidence, of, loops)
     looped, greetings = _loops(loops, alias), _greetings(evidence.templates, alias)
     endings = [template for template in evidence.templates if says_end(template.text)]
@@ -236,6 +241,11 @@ def find_processes(evidence: Evidence, says_end: Says, complains: Callable[[Line
         silent=frozenset(_silent(last, reached, ends, last_progress)),
         found=found,
     )
+
+
+def _goes_on_in(loop: Loop, launch: Line) -> bool:
+    """Whether a loop is not of an earlier launch in the same stream. launch: the line with which the newest begins."""
+    return loop.stream != launch.stream or loop.last >= launch.number
 
 
 def _said(last: Mapping[Process, Sequence[Line]], says: Callable[[Line], bool]) -> Iterator[tuple[Process, Line]]:

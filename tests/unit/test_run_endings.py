@@ -1,12 +1,15 @@
 """How runs end: a clean end in any words, the last word of a launcher, and codes and signals of dead processes."""
 
 import io
+import re
+from dataclasses import replace
 
 import pytest
 
 from diagnoser.diagnosis.baseline import is_clean
-from diagnoser.model import Diagnosis, Event, EventKind, Facts
+from diagnoser.model import Diagnosis, Event, EventKind, Evidence, Facts, Line
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
+from diagnoser.rules.left_behind import find_processes
 from tests.rule_files import ANALYZER
 
 T = FailureType
@@ -28,10 +31,13 @@ UNCAUGHT = (
 )
 
 
+def log_of(*lines: str) -> Evidence:
+    return ANALYZER.read(io.BytesIO("".join(line + "\n" for line in lines).encode())).evidence
+
+
 def diagnose(*lines: str, exit_code: int | None = None) -> Diagnosis:
-    log = ANALYZER.read(io.BytesIO("".join(line + "\n" for line in lines).encode()))
     events = () if exit_code is None else (Event(EventKind.EXIT, 0.0, code=exit_code),)
-    return ANALYZER.diagnose_with_node_logs(log.evidence, Facts(events=events))
+    return ANALYZER.diagnose_with_node_logs(log_of(*lines), Facts(events=events))
 
 
 @pytest.mark.parametrize(
@@ -130,6 +136,22 @@ def test_a_requeued_run_that_completes_has_completed() -> None:
     end = "2031-01-02 03:06:00,001 INFO trainer: training finished steps=30"
     assert diagnose(*STEPS[:3], requeued).type is T.PREEMPTED
     assert diagnose(*STEPS[:3], requeued, *STEPS, end).type is T.COMPLETED
+
+
+def test_processes_of_an_earlier_launch_owe_the_newest_no_end() -> None:
+    """Four ranks trained, one of them less far, before one process trained and said that it is done."""
+    ranks = [f"{rank}: step {step} loss {3 - step / 90:.4f}" for step in range(1, 60) for rank in range(4)]
+    alone = [f"iter {step} train loss {2 - step / 90:.4f}" for step in range(1, 40)]
+    evidence = log_of(*filter(lambda line: not re.match("3: step [2-5]", line), ranks), *alone, "Training completed")
+    begin = next(line for line in evidence.lines if line.body.startswith("iter "))
+    newest = replace(evidence, progress=tuple(point for point in evidence.progress if point.line >= begin.number))
+
+    def speaks_for_all(launch: Line | None) -> bool:
+        read = find_processes(newest, lambda text: "completed" in text, lambda line: False, launch)
+        return read.speak_for_all(evidence.lines[-1].stream)
+
+    assert not speaks_for_all(None)
+    assert speaks_for_all(begin)
 
 
 def test_kill_on_bad_exit_is_no_cancellation() -> None:

@@ -42,14 +42,14 @@ KEEP_ALIVE_SECONDS = 75
 """Longer than shippers wait between two requests, and than proxies keep a connection: ours must not be the side that
 closes it."""
 _ADDRESS_SECONDS = 3.0
-_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3
-"""Parameters of glibc's `mallopt`."""
+_M_ARENA_MAX = -8
+"""A parameter of glibc's `mallopt`."""
 
 
 def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT. A part that fails is started again; one that cannot work as it is set up ends all
     of it: then this raises BadInput."""
-    _limit_malloc()
+    _limit_malloc_arenas()
     logging.set_up(as_json=settings.log_format == "json", level=settings.log_level)
     tls.check_certificate(settings)
     trusted_proxies(settings)
@@ -71,13 +71,11 @@ def serve(settings: Settings) -> None:
             raise BadInput("the service ended: see the message above")
 
 
-def _limit_malloc() -> None:
+def _limit_malloc_arenas() -> None:
     """glibc gives each thread an arena, and memory that was freed in one is not used by another: it grew as long as
-    there was work. A single arena makes threads wait for each other. A log that is larger than any request goes back
-    to the system as a whole. Other C libraries have no such settings."""
+    there was work. A single arena makes threads wait for each other. Other C libraries have no such setting."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, 1 << 20)
 
 
 def _processes(settings: Settings) -> list[str]:

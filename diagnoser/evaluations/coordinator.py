@@ -105,7 +105,7 @@ class Coordinator:
     _prior: RuntimeEstimates | None = field(default=None, init=False)
     _busy_until: dict[str, float] = field(default_factory=dict, init=False)
     """By node whose GPUs others use."""
-    _barren: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
+    _empty_batches: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
     """By node whose last batches stored nothing: how many in a row, and when the last of them was counted."""
 
     async def carry_out(
@@ -168,19 +168,22 @@ class Coordinator:
     def _rests_until(self, node: str) -> float:
         """After a batch that stored nothing a node rests, and twice as long after each further one in a row: a node on
         which every command fails at once would else take, and fail, whatever waits."""
-        batches, counted = self._barren.get(node, (0, 0.0))
+        batches, counted = self._empty_batches.get(node, (0, 0.0))
         if not batches:
             return 0.0
         return counted + self.settings.late_seconds * 2.0 ** (batches - 1)
 
-    def _count_barren(self, progress: RunProgress, batch: BatchRecord, changes: Sequence[ShardRecord]) -> None:
-        """Of batches beside each other one counts. changes: of the batch's shards, with its end."""
-        batches, counted = self._barren.get(batch.node, (0, 0.0))
+    def _count_empty_batch(self, progress: RunProgress, batch: BatchRecord, changes: Sequence[ShardRecord]) -> None:
+        """Count a batch that stored nothing; of several that ran on the node at once, one.
+
+        changes: of the batch's shards, with its end.
+        """
+        batches, counted = self._empty_batches.get(batch.node, (0, 0.0))
         inferred = [record for record in (*changes, *progress.inferred) if record.state is ShardState.INFERRED]
         if any(record.batch == batch.id for record in inferred):
-            self._barren.pop(batch.node, None)
+            self._empty_batches.pop(batch.node, None)
         elif batch.started >= counted:
-            self._barren[batch.node] = batches + 1, self.clock()
+            self._empty_batches[batch.node] = batches + 1, self.clock()
 
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
@@ -281,7 +284,7 @@ class Coordinator:
             trials += _failed_trials(progress.run.suite, record)
         if await self.ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
             if state in (BatchState.ENDED, BatchState.LOST):
-                self._count_barren(progress, batch, changes)
+                self._count_empty_batch(progress, batch, changes)
             results = _by_output(status)
             for record in failed.values():
                 output = _samples_of(progress, record.shard)

@@ -100,12 +100,12 @@ async def test_a_node_whose_batches_store_nothing_rests_while_others_are_left() 
     rested = []
     for batch in (BATCH, replace(BATCH, id="c", started=1000.0), replace(BATCH, id="d", node="west", started=1119.0)):
         now[0] = batch.started
-        coordinator._count_barren(progress, batch, ())
+        coordinator._count_empty_batch(progress, batch, ())
         rested.append([node.name for node in await coordinator._nodes()])
     assert rested == [["west"], ["west"], ["east", "west"]]
     now[0] = 1121.0
     stored = ShardRecord(TrialShard("c", "t", 0, 8), ShardState.INFERRED, "e")
-    coordinator._count_barren(progress, replace(BATCH, id="e"), [stored])
+    coordinator._count_empty_batch(progress, replace(BATCH, id="e"), [stored])
     assert [node.name for node in await coordinator._nodes()] == ["east"]
 
 

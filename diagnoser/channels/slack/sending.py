@@ -130,9 +130,8 @@ class SlackBot:
             await self._methods.call("chat.postMessage", {**where, "thread_ts": first["ts"], **message})
             updated = with_status(first["message"], _status(alert, first), alert.about)
             first["message"] = updated
-            with suppress(
-                DeliveryError
-            ):  # tried again, the alert would be posted again; the next one says how it stands
+            # A failed update is not tried again: the alert would be posted twice. The next alert updates the message.
+            with suppress(DeliveryError):
                 await self._methods.call("chat.update", {**where, "ts": first["ts"], **updated})
         return orjson.dumps(first).decode()
 

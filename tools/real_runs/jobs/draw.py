@@ -1,6 +1,7 @@
 """Draws the cases: family x carrier x logger x fault x end. Half of the families, carriers and loggers are held out."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ DRAW = 32
 """The seed of the halves: changed only when the half that is held out has been looked into."""
 _KINDS = ("one", "one", "clean", "one", "one", "end", "one", "all", "one", "clean", "one")
 """What the cases of a family are, in turn: a rank or node goes wrong first, all do, the scheduler ends it, or none."""
+_APART = 5
+"""Up to this generation each family has its own draw of faults; later ones draw first what no family has had."""
 STARTS = ("rank", "node", "job")
 """What is started: a process a rank, an agent a node, or one program that starts all."""
 _ONE = ("one", "first", "node", "none")
@@ -22,7 +25,7 @@ def _read(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text()))
 
 
-GENERATIONS = {4: "", 5: "_fifth"}
+GENERATIONS = {5: "_fifth", 6: "_sixth"}
 """Generation -> ending of the names of its tables."""
 _TABLES = {
     number: {kind: _read(f"{kind}{ending}") for kind in ("carriers", "faults", "families")}
@@ -52,7 +55,7 @@ class Plan:
     per_node: int
     seed: int
     held_out: bool
-    generation: int = 4
+    generation: int = 6
 
     @property
     def world(self) -> int:
@@ -83,20 +86,22 @@ def halves(names: Sequence[str], kind: str) -> tuple[list[str], list[str]]:
     return drawn[::2], drawn[1::2]
 
 
-def plans(seed: int, count: int, generation: int = 4) -> Iterator[Plan]:
+def plans(seed: int, count: int, generation: int = 6) -> Iterator[Plan]:
     """``count`` cases of each family."""
     tables = _TABLES[generation]
     rows = {name: row for name, row in tables["families"].items() if not name.startswith("_")}
     owned = {carrier for row in rows.values() for carrier in row.get("carriers", ())}
     starts = {name: CARRIERS[name].get("starts", "rank") for name in tables["carriers"] if name not in owned}
     by_start = {start: halves([name for name in starts if starts[name] == start], "carriers") for start in STARTS}
-    loggers = halves(tables["families"]["_loggers"], "loggers")
+    loggers = halves(tables["families"].get("_loggers", ()), "loggers")
     imitated = [name for name, row in rows.items() if row.get("imitation")]
+    drawn = Counter[str]()
     for kind in (imitated, [name for name in rows if name not in imitated]):
         for half, families in enumerate(halves(kind, "families")):
             for family in families:
                 carriers = by_start[rows[family].get("starts", "rank")][half]
-                yield from _family(family, carriers, loggers[half], seed, count, bool(half), generation)
+                drawn = drawn if generation > _APART else Counter()
+                yield from _family(family, carriers, loggers[half], seed, count, bool(half), generation, drawn)
 
 
 def _family(
@@ -107,32 +112,28 @@ def _family(
     count: int,
     held_out: bool,
     generation: int,
+    used: Counter[str],
 ) -> Iterator[Plan]:
-    family, chance, used = FAMILIES[name], random.Random(f"{seed}-{name}"), set[str]()
+    family, chance = FAMILIES[name], random.Random(f"{seed}-{name}")
     carriers, loggers = family.get("carriers", carriers), family.get("loggers", loggers)
     for number in range(count):
         carrier, logger = chance.choice(carriers), chance.choice(loggers)
         kind = _KINDS[number % len(_KINDS)]
         faults = _TABLES[generation]["faults"]
-        fitting = [fault for fault in [*faults, *faults.get("_also", ())] if fault in FAULTS]
-        fitting = [fault for fault in fitting if _kind(fault) == kind and _fits(fault, name, CARRIERS[carrier])]
-        fitting = fitting or ["ok_long"]
-        own = [fault for fault in fitting if fault not in used and _is_own(FAULTS[fault], name, generation)]
-        fault = chance.choice(own or [fault for fault in fitting if fault not in used] or fitting)
-        used.add(fault)
+        fitting = [fault for fault in faults if _kind(fault) == kind and _fits(fault, name, CARRIERS[carrier])]
+        fitting = fitting or [next(fault for fault in faults if _kind(fault) == "clean")]
+        own = [fault for fault in fitting if fault not in used and name in FAULTS[fault].get("needs", ())]
+        least = min(used[fault] for fault in fitting)
+        fault = chance.choice(own or [fault for fault in fitting if used[fault] == least])
+        used[fault] += 1
         hosts, per_node = chance.choice(family["shape"])
         numbers = chance.sample(range(3, 60), 1 if family.get("one_node") else hosts)
         nodes = tuple(family["nodes"].format(number) for number in numbers)
-        struck = _struck(FAULTS[fault], hosts * per_node, per_node, chance, family["backend"])
+        struck = _struck(FAULTS[fault], hosts * per_node, per_node, chance)
         slug = f"{name}-{carrier}-{fault}-{seed}{number:02d}".replace(" ", "-").replace("_", "-")
         yield Plan(
             slug, name, carrier, logger, fault, struck, nodes, per_node, 100 * seed + number, held_out, generation
         )
-
-
-def _is_own(row: Row, family: str, generation: int) -> bool:
-    """Whether it belongs to this software or, in the fourth generation, carrier: those come first."""
-    return family in row.get("needs", ()) or ("event" in row and generation == 4)
 
 
 def _kind(fault: str) -> str:
@@ -152,16 +153,12 @@ def _fits(fault: str, family: str, carrier: Row) -> bool:
         return False
     if "event" in row and row["event"] not in carrier:
         return False
-    if backend == "ray" and "SystemExit" in row.get("code", ""):
-        return False  # an actor that exits is no failure to it
-    if backend == "flower" and (row.get("at", "start") not in ("start", "step") or row.get("where") == "first"):
-        return False
     return not row.get("node_lines") or "node_line" in carrier
 
 
-def _struck(row: Row, world: int, per_node: int, chance: random.Random, backend: str) -> tuple[int, ...]:
+def _struck(row: Row, world: int, per_node: int, chance: random.Random) -> tuple[int, ...]:
     where = row.get("where", "one")
-    rank = chance.randrange(1 if backend == "flower" or where == "peers" else 0, world)
+    rank = chance.randrange(1 if where == "peers" else 0, world)
     if where == "node":
         first = chance.randrange(per_node, world) // per_node * per_node
         return tuple(range(first, first + per_node))

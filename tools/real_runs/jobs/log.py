@@ -1,14 +1,13 @@
 """From what the processes of a job printed to one labelled log: lines in their carrier's form, and what they show."""
 
 import json
-import os
 import random
 import re
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,23 +18,25 @@ from tools.real_runs.jobs.run import TRAINERS, End, Line, Run, python_of
 from tools.real_runs.launchers import _SIGNALS
 from tools.real_runs.scenarios import Truth
 
-_RAISES = re.compile(r"^\W*(\[\w+\]:? *)*raise \w")
+_RAISES = re.compile(r"^\W*(\[\w+\]:? *)*(raise|assert) \w")
 """A line of source in a traceback: it repeats the words of the error, and is none."""
 _PEER = (
-    r"ConnectionResetError|EOFError|BrokenPipeError|Connection closed by peer|onnection reset by peer|ActorDiedError|"
-    r"HorovodInternalError|remote process exited|UNAVAILABLE|Broken pipe|RemoteDisconnected|ConnectionClosedError|"
+    r"ConnectionResetError|EOFError|BrokenPipeError|Connection closed by peer|onnection reset by peer|"
+    r"remote process exited|UNAVAILABLE|Broken pipe|RemoteDisconnected|ConnectionClosedError|"
     r"Connection refused|Resource temporarily unavailable|connection closed by peer"
 )
 _NAMES_RANK = (
     r"(?i:\b(rank|worker|task|replica|trainer|actor|process|train|r|member|peer|client|part|sampler|stage|fit|engine)"
     r"[\s=:\"#\[(_-]{{0,3}}0?{}\b)"
 )
-_DEAD_WORKER = r"ActorDiedError|A worker died or was killed|BrokenProcessPool"
+_DEAD_WORKER = "BrokenProcessPool"
 _NEVER = r"(?!)"
 _TRACE = re.compile(r"^(\s|Traceback|During handling|The above exception|$)")
 """Lines of a traceback between the words of a log and the exception."""
-_UNREAD = re.compile(r"\x1b\[[\d;]*m|Some common causes include.*")
-"""Colours, and Ray's list of what may have ended a worker: it cannot say which it was."""
+_UNREAD = re.compile(r"\x1b\[[\d;]*m")
+"""Colours."""
+_WRITTEN_OUT = re.compile(r"""(?<=  )raise (type\(')?([\w.]+)('|\(['"])((?!\)\\n).)*(\)(?=\\n)|$)""")
+"""Source of a fault that has its words in it: programs of a site raise what a library says."""
 _TAIL = 12
 
 
@@ -79,35 +80,25 @@ def _cleaned(plan: Plan, run: Run, folder: Path) -> Run:
     site = python_of(plan.family).parents[1]
     names = {
         str(folder): "/scratch/run",
+        'importlib.import_module("hooks").on_event(self)': "hook(self)",
+        ".strike(": ".call_hooks(",
+        "in strike": "in call_hooks",
         str(TRAINERS): "/workspace/train",
-        os.environ.get("REAL_RUNS_EXTRA") or "/no/extra": "/opt/site",
         str(site): "/opt/site",
         str(site.resolve()): "/opt/site",
         str(environments.FOLDER): "/opt",
         str(Path(sys.base_prefix).resolve()): "/usr",
         "/usr/local/lib": "/usr/lib",
+        "127.0.0.1": "10.4.7.11",
     }
-    if FAMILIES[plan.family]["backend"] == "ray":
-        own = _own_address()
-        names |= {f"pid={pid}, ip={own}": f"pid={pid}, ip={node}" for node, pid in run.placed.values()}
-        names |= {own: plan.nodes[0]}
-        names |= {f"127.0.0.{number + 1}": node for number, node in enumerate(plan.nodes)}
-    names.setdefault("127.0.0.1", "10.4.7.11")
 
     def clean(text: str) -> str:
+        text = _WRITTEN_OUT.sub(r"raise \2(message)", text)
         for real, name in names.items():
             text = text.replace(real, name)
         return text
 
-    placed = {rank: (clean(node), pid) for rank, (node, pid) in run.placed.items()}
-    return replace(run, lines=[replace(line, text=clean(line.text)) for line in run.lines], placed=placed)
-
-
-def _own_address() -> str:
-    """Of this machine, which Ray states for the processes of all nodes. Nothing is sent."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))
-        return str(probe.getsockname()[0])
+    return replace(run, lines=[replace(line, text=clean(line.text)) for line in run.lines])
 
 
 class _Log:
@@ -144,8 +135,6 @@ class _Log:
         groups = head.groupdict()
         if groups.get("rank"):
             return int(groups["rank"])
-        if groups.get("pid"):
-            return next((rank for rank, (_, pid) in self._run.placed.items() if pid == groups["pid"]), None)
         return source * self._plan.per_node + int(groups["local"]) if groups.get("local") else None
 
     def _fields(self, source: int, at: float) -> dict[str, Any]:
@@ -228,7 +217,7 @@ def _label(plan: Plan, run: Run, shown: Sequence[Shown]) -> dict[str, Any]:
         truth,
         [entry.line for entry in shown],
         root,
-        _node(plan, run, row, shown, rank is not None),
+        _node(plan, row, shown, rank is not None),
         rank,
         event_lines=[number for number in others if number not in root],
         framework=plan.family,
@@ -251,16 +240,19 @@ def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
         where = "node" if row["event"] == "lost" else "all"
         return {**row, "marker": "|".join(map(_words_of, CARRIERS[plan.carrier][row["event"]])), "where": where}
     waited = _words_of(plan.words.get("missing", "{missing}$^").replace("{missing}", str(plan.struck[0])))
+    by_peers = "{missing}" in row.get("marker", "")
     row = {**row, "marker": row.get("marker", "").replace("{missing}", waited)}
-    if not row.get("wordless") or _root_lines(plan, row, shown):
+    if not (row.get("wordless") or by_peers) or (not by_peers and _root_lines(plan, row, shown)):
         return row
     unseen: Row = {**row, "where": "all", "recovery": "resubmit"}
+    if any(re.search(_DEAD_WORKER, entry.text) for entry in shown):
+        also = list(dict.fromkeys([row["type"], "connection_error"]))
+        return {**unseen, "where": "one", "type": "called_process_error", "also": also, "marker": _DEAD_WORKER}
+    if by_peers:
+        return row
     if any(re.search(waited, entry.text) for entry in shown):
         also = [row["type"], "network_error", "nccl_timeout_error", "os_error", "runtime_error"]
         return {**unseen, "where": "peers", "type": "connection_error", "also": also, "marker": waited}
-    if any(re.search(_DEAD_WORKER, entry.text) for entry in shown):
-        also = [row["type"], "connection_error"]
-        return {**unseen, "type": "called_process_error", "also": also, "marker": _DEAD_WORKER}
     if not any(re.search(_PEER, entry.text) for entry in shown):
         return {**row, "marker": "", "where": "all"}
     return {**unseen, "type": "connection_error", "also": [row["type"], "network_error"], "marker": _PEER}
@@ -268,7 +260,9 @@ def _seen(plan: Plan, shown: Sequence[Shown]) -> Row:
 
 def _words_of(template: str) -> str:
     """The longest words of a template between its fields, as a marker."""
-    return re.escape(max(re.split(r"\{[^}]*\}", template), key=len).strip())
+    written = re.sub(r"\}\}(?!\})", "\3", template.replace("{{", "\2"))
+    words = max(re.split(r"\{[^}]*\}", written), key=len).strip()
+    return re.escape(words.replace("\2", "{").replace("\3", "}"))
 
 
 def _root_lines(plan: Plan, row: Row, shown: Sequence[Shown]) -> list[int]:
@@ -290,15 +284,24 @@ def _root_lines(plan: Plan, row: Row, shown: Sequence[Shown]) -> list[int]:
 
 def _named(plan: Plan, rank: int) -> str:
     """A pattern of lines that name the rank: by a word before the number, or as _told."""
-    return f"{_NAMES_RANK.format(rank)}|{_told(plan, rank)}"
+    return f"{_NAMES_RANK.format(rank)}|{_told(plan, rank)}|{_missed(plan, rank)}"
 
 
 def _told(plan: Plan, rank: int) -> str:
     """A pattern of the phrases in which peers, drivers and launchers name a rank that has ended."""
-    templates = [*FAMILIES[plan.family].get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
-    templates += [plan.words[name] for name in ("lost", "missing") if name in plan.words]
-    named = [re.sub(r"\{(rank|missing)\}", str(rank), text).replace("{node}", plan.node_of(rank)) for text in templates]
-    return "|".join(map(_words_of, named)) or _NEVER
+    own = [*FAMILIES[plan.family].get("told", ()), *CARRIERS[plan.carrier].get("told", ())]
+    return "|".join(map(_words_of, _filled(plan, rank, own))) or _NEVER
+
+
+def _missed(plan: Plan, rank: int) -> str:
+    """A pattern of what a peer says of a rank that it misses: that may come before the rank's own words."""
+    words = [plan.words[name] for name in ("lost", "missing") if name in plan.words]
+    return "|".join(map(_words_of, _filled(plan, rank, words))) or _NEVER
+
+
+def _filled(plan: Plan, rank: int, templates: Sequence[str]) -> list[str]:
+    node = plan.node_of(rank)
+    return [re.sub(r"\{(rank|missing)\}", str(rank), text).replace("{node}", node) for text in templates]
 
 
 def _of_event(plan: Plan, shown: Sequence[Shown], root: Sequence[int]) -> list[Shown]:
@@ -310,9 +313,13 @@ def _of_event(plan: Plan, shown: Sequence[Shown], root: Sequence[int]) -> list[S
         while place > 0 and shown[place].rank == shown[number - 1].rank and _TRACE.search(shown[place].text):
             place -= 1
         about += [shown[place]] if place >= 0 and plan.words["failed"] in shown[place].text else []
-    rank, told = plan.struck[0], _told(plan, plan.struck[0])
-    about += [entry for entry in shown if entry.kind == "launcher" and entry.rank == rank]
-    return about + [entry for entry in shown if re.search(told, entry.text)]
+    rank = plan.struck[0]
+    told, missed = _told(plan, rank), _missed(plan, rank)
+    ended = [entry for entry in shown if entry.kind == "launcher" and entry.rank is not None]
+    about += [entry for entry in ended if entry.rank == rank == ended[0].rank]
+    later = shown[root[0] :] if root else ()
+    about += [entry for entry in later if re.search(told, entry.text)]
+    return about + [entry for entry in shown if re.search(missed, entry.text)]
 
 
 def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> int | None:
@@ -321,31 +328,33 @@ def _rank(plan: Plan, row: Row, shown: Sequence[Shown], root: Sequence[int]) -> 
         return None
     rank, carrier = plan.struck[0], CARRIERS[plan.carrier]
     heads = carrier["line"] + carrier.get("section", "") + carrier.get("head", "")
-    told = "{rank}" in heads or "(?P<rank>" in heads
+    told = bool(re.search(r"\{rank\b", heads)) or "(?P<rank>" in heads
     about = _of_event(plan, shown, root)
-    if "(?P<pid>" in heads:
-        about += [entry for entry in shown if entry.rank == rank]
     if told and any(entry.kind == "process" and entry.rank == rank for entry in about):
         return rank
-    if "{rank}" in plan.logger and any(entry.rank == rank and plan.words["failed"] in entry.text for entry in about):
+    own = [entry for entry in about if entry.rank == rank and plan.words["failed"] in entry.text]
+    if own and re.search(r"\{rank\b", plan.logger):
         return rank
     return rank if any(re.search(_named(plan, rank), entry.text) for entry in about) else None
 
 
-def _node(plan: Plan, run: Run, row: Row, shown: Sequence[Shown], ranked: bool) -> str | None:
+def _node(plan: Plan, row: Row, shown: Sequence[Shown], ranked: bool) -> str | None:
     """The node of that rank, where a line of it, or one that names the rank that is shown, names the node."""
     if row.get("where", "one") in ("all", "none"):
         return None
-    rank, starts = plan.struck[0], CARRIERS[plan.carrier].get("starts", "rank")
-    node, _ = run.placed.get(rank, (plan.node_of(rank), ""))
-    source = rank // plan.per_node if starts == "node" else rank
-    alone = FAMILIES[plan.family].get("one_node")
-    about = [entry.line for entry in shown if alone or entry.source in (None, source) or entry.rank == rank]
-    if starts == "job" and not run.placed and not alone:
-        root = _of_event(plan, shown, _root_lines(plan, row, shown))
-        named = _named(plan, rank) if ranked else _NEVER
-        about = [entry.line for entry in shown if entry in root or re.search(named, entry.text)]
-    names = [node] if node[0].isdigit() else [node, node.partition(".")[0]]
+    rank, carrier = plan.struck[0], CARRIERS[plan.carrier]
+    about = [entry.line for entry in _of_event(plan, shown, _root_lines(plan, row, shown))]
+    if FAMILIES[plan.family].get("one_node") or ("{node}" in carrier.get("section", "") and about):
+        about += [entry.line for entry in shown]
+    if ranked:
+        named = _named(plan, rank)
+        by_head = bool(re.search(r"\{rank\b", carrier["line"] + plan.logger))
+        about += [entry.line for entry in shown if entry.rank == rank and (by_head or re.search(named, entry.text))]
+        about += [entry.line for entry in shown if entry.kind == "launcher" and re.search(named, entry.line)]
+        pairs = pairwise(shown)  # the summary of torchrun
+        about += [host.line for host, number in pairs if re.search(rf"\brank +: {rank} \(", number.text)]
+    node = plan.node_of(rank)
+    names = [node, node.partition(".")[0]]
     return next((name for name in names if any(_has_word(name, line) for line in about)), None)
 
 

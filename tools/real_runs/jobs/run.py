@@ -55,8 +55,6 @@ class Run:
     lines: list[Line] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
     event_at: float | None = None
-    placed: dict[int, tuple[str, str]] = field(default_factory=dict)
-    """Of ranks that Ray has placed: their address and process id."""
 
 
 def python_of(family: str) -> Path:
@@ -67,10 +65,11 @@ def python_of(family: str) -> Path:
 def run(plan: Plan, folder: Path) -> Run:
     chance, family, fault = random.Random(plan.seed), FAMILIES[plan.family], plan.row
     steps = family.get("steps", chance.randrange(40, 100)) * fault.get("more_steps", 1)
-    noise = chance.sample(plan.shared["_noise"], 5)
+    noise = chance.sample(plan.shared["_noise"], plan.shared.get("_noisy", 5))
     settings: dict[str, Any] = {
-        "program": "train", "backend": family["backend"], "nodes": plan.nodes, "per_node": plan.per_node,
-        "world": plan.world, "logger": plan.logger, "seed": plan.seed, "steps": steps, "folder": str(folder),
+        "program": family.get("program", "train"), "backend": family["backend"],
+        "nodes": plan.nodes, "per_node": plan.per_node, "world": plan.world,
+        "logger": plan.logger, "seed": plan.seed, "steps": steps, "folder": str(folder),
         "strike": chance.randrange(steps // 4, steps - 4), "pause_s": chance.uniform(0.02, 0.04),
         "every": chance.choice((1, 5, 20)), "fault": fault, "struck": plan.struck,
         "kernel": "node_line" in CARRIERS[plan.carrier],
@@ -79,24 +78,24 @@ def run(plan: Plan, folder: Path) -> Run:
         "noise": [(chance.randrange(2, steps), chance.randrange(plan.world), text) for text in noise],
         "all_say_end": family.get("all_say_end", chance.random() < 0.5),
         "peers": _peers(plan), "peers_wait": chance.random() < 0.4 and "peers" not in fault,
-        "ports": [free_port() for _ in range(plan.world)], "ray_address": "",
-        "module": family.get("module", "job_backends"), "drives": family.get("drives", False),
+        "ports": [free_port() for _ in range(plan.world)],
+        "module": family.get("module", "job_backends"), "drives": family.get("drives", ""),
+        "bar": family.get("bar", ""), "tries": family.get("tries", 1),
+        "on_term": random.Random(plan.seed).choice(plan.shared.get("_on_term", ("",))),
         "driver_logger": plan.shared.get("_driver_loggers", ("{text}",) * 2)[plan.seed % 2],
     }  # fmt: skip
     code = fault.get("code", "return None").replace("; ", "\n    ")
     (folder / "hooks.py").write_text(f"def on_event(job):\n    {code}\n")
     hosts = "".join(f"127.0.0.1 {name}\n" for name in ("localhost", *plan.nodes))
     (folder / "hosts").write_text(hosts)
-    processes, helpers = [], list[subprocess.Popen[bytes]]()
-    if family["backend"] == "ray":
-        helpers = _ray_nodes(plan, folder, settings)
+    processes = []
     (folder / "job.json").write_text(json.dumps(settings))
     try:
         for words, host, variables in _commands(plan, settings):
             processes.append(_start(words, host, variables, folder, plan))
         return _collect(plan, processes, folder, steps * settings["pause_s"] * _EVENT_AFTER)
     finally:
-        for process in (*processes, *helpers):
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -126,18 +125,15 @@ def _commands(plan: Plan, settings: Mapping[str, Any]) -> list[tuple[list[str], 
 
 
 def _start(
-    words: Sequence[str], host: str, variables: Mapping[str, str], folder: Path, plan: Plan, own_folder: str = ""
+    words: Sequence[str], host: str, variables: Mapping[str, str], folder: Path, plan: Plan
 ) -> "subprocess.Popen[bytes]":
     """A process on a node of its own as far as it can see: its host name, the hosts that it knows, and a folder."""
     mounts = f"mount --bind {folder}/hosts /etc/hosts"
-    if own_folder:
-        mounts += f" && mount -t tmpfs tmpfs {own_folder}"
-    extra = os.environ.get("REAL_RUNS_EXTRA", "")
     environment = {
         "PATH": f"{python_of(plan.family).parent}:/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder),
-        "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "JAX_PLATFORMS": "cpu", "GLOO_SOCKET_IFNAME": "lo",
-        "TP_SOCKET_IFNAME": "lo", "PYTHONPATH": f"{extra}:{TRAINERS}", "RAY_DEDUP_LOGS": str(plan.seed % 2),
-        "DEV": "PYTHON", "LANG": "C.UTF-8", "FLWR_TELEMETRY_ENABLED": "0", **variables,
+        "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
+        "TP_SOCKET_IFNAME": "lo", "PYTHONPATH": str(TRAINERS),
+        "LANG": "C.UTF-8", **variables,
     }  # fmt: skip
     named = ["unshare", "--uts", "--mount", "sh", "-c", f'{mounts} && hostname "$0" && exec "$@"', host, *words]
     return subprocess.Popen(
@@ -150,20 +146,6 @@ def _start(
         start_new_session=True,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
     )
-
-
-def _ray_nodes(plan: Plan, folder: Path, settings: dict[str, Any]) -> list["subprocess.Popen[bytes]"]:
-    """A cluster of Ray, a node an address of the loopback range."""
-    settings["ray_address"] = address = f"127.0.0.1:{settings['ports'][0]}"
-    common = ["ray", "start", "--block", "--disable-usage-stats", f"--num-cpus={plan.per_node}"]
-    nodes = []
-    for number in range(len(plan.nodes)):
-        role = ["--head", f"--port={settings['ports'][0]}", "--include-dashboard=false", f"--temp-dir={folder}/r"]
-        words = [*common, f"--node-ip-address=127.0.0.{number + 1}", *(role if not number else ["--address", address])]
-        nodes.append(_start(words, plan.nodes[number], {}, folder, plan, f"{folder}/r" if number else ""))
-        _read_all(len(nodes) - 1, nodes[-1], queue.SimpleQueue())
-        time.sleep(9)
-    return nodes
 
 
 def _collect(plan: Plan, processes: Sequence["subprocess.Popen[bytes]"], folder: Path, event_s: float) -> Run:
@@ -184,9 +166,6 @@ def _collect(plan: Plan, processes: Sequence["subprocess.Popen[bytes]"], folder:
     for process in () if reading else processes:
         process.wait(_GRACE_SECONDS)
     _note_ends(result, processes)
-    for path in folder.glob("placed_*"):
-        address, pid = path.read_text().split()
-        result.placed[int(path.name.removeprefix("placed_"))] = (address, pid)
     return result
 
 

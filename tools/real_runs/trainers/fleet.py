@@ -250,6 +250,16 @@ def rpyc_workers(job):
     return _driven(job, serve, connect)
 
 
+def _posted(job, address):
+    for attempt in range(1, job.settings["tries"]):
+        try:
+            return json.load(urllib.request.urlopen(address, b"{}", timeout=_PATIENCE_S))
+        except OSError as error:
+            job.log.warning(f"POST {address} try {attempt}: {error}")
+            time.sleep(0.7)
+    return json.load(urllib.request.urlopen(address, b"{}", timeout=_PATIENCE_S))
+
+
 def rollouts(job):
     """The other ranks are HTTP servers that generate; rank 0 trains on what they answer."""
 
@@ -275,7 +285,7 @@ def rollouts(job):
             self.address = f"http://{node}:{job.settings['ports'][rank]}"
 
         def post(self, path):
-            return json.load(urllib.request.urlopen(f"{self.address}/{path}", b"{}", timeout=_PATIENCE_S))
+            return _posted(job, f"{self.address}/{path}")
 
         def fit(self, number):
             return self.post(f"generate/{number}")

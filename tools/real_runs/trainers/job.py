@@ -4,12 +4,14 @@ What goes wrong is code of a site: ``hooks.py`` beside it, called at its moment 
 """
 
 import builtins
+import contextlib
 import datetime
 import importlib
 import json
 import logging
 import os
 import random
+import signal
 import socket
 import subprocess
 import sys
@@ -18,7 +20,6 @@ import traceback
 from pathlib import Path
 
 sys.stdout.reconfigure(line_buffering=True)
-_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK")
 
 
 class Form(logging.Formatter):
@@ -43,33 +44,9 @@ class Form(logging.Formatter):
 
 
 def make_log(job):
-    """A logger of a library by its name, or one with a template."""
+    """A logger with a template; "print" before it means the standard output."""
     form = job.settings["logger"]
-    if form == "loguru":
-        from loguru import logger
-
-        logger.remove()
-        logger.add(sys.stderr, format="{time:HH:mm:ss.SSS}|{level:<7}|{extra[at]}|{function}:{line} {message}")
-        return logger.bind(at=f"{job.node}:{job.local}")
-    if form == "structlog":
-        import structlog
-
-        structlog.configure(
-            processors=[
-                structlog.processors.add_log_level,
-                structlog.processors.TimeStamper(fmt="iso"),
-                structlog.processors.format_exc_info,
-                structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "rank", "event"]),
-            ]
-        )
-        return structlog.get_logger().bind(rank=job.rank, host=job.node)
     handler = logging.StreamHandler(sys.stdout if form.startswith("print") else sys.stderr)
-    if form == "rich":
-        from rich.console import Console
-        from rich.logging import RichHandler
-
-        handler = RichHandler(console=Console(width=118, file=sys.stdout), rich_tracebacks=True)
-        form = "[r{rank}] {text}"
     handler.setFormatter(Form(form.removeprefix("print "), job))
     log = logging.getLogger(job.settings["program"])
     log.handlers[:] = [handler]  # a forked process has its parent's
@@ -81,17 +58,17 @@ def make_log(job):
 class Job:
     def __init__(self, rank=None, node=None):
         self.settings = json.loads(Path("job.json").read_text())
-        number = next((os.environ[name] for name in _RANKS if name in os.environ), "0")
-        self.rank = int(number) if rank is None else rank
+        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
         self.world, per_node = self.settings["world"], self.settings["per_node"]
         self.local, self.node = self.rank % per_node, node or self.settings["nodes"][self.rank // per_node]
         grid = {"tp": self.rank % 2, "pp": self.rank // 2 % 2, "dp": self.rank // 4}
-        self.place = {"rank": self.rank, "world": self.world, "local": self.local, "node": self.node, **grid}
+        self.place = {"rank": self.rank, "world": self.world, "local": self.local, "node": self.node, "now": 0, **grid}
         self.steps, self.fault = self.settings["steps"], self.settings["fault"]
         self.struck = self.rank in self.settings["struck"]
         self.message = self.fault.get("message", "").format_map(self.place)
         self.chance = random.Random(self.settings["seed"] * 100 + self.rank)
-        if self.settings["drives"] and rank is None and "RANK" not in os.environ:
+        self.drives = bool(self.settings["drives"]) and self.settings["drives"] not in os.environ
+        if self.drives and rank is None:
             self.settings["logger"] = self.settings["driver_logger"]
         self.log = make_log(self)
 
@@ -149,6 +126,7 @@ class Job:
 
     def turn(self, number, step):
         hit, every = self.settings["strike"], self.settings["every"]
+        self.place["now"] = number
         if number == hit:
             self.strike("step")
         loss = step(number)
@@ -157,6 +135,10 @@ class Job:
             self.strike("loss")
         if self.rank == 0 or number % every == 0:
             self.say("step", step=number, loss=loss, rate=self.chance.uniform(2.1, 2.6), lr=3e-4 / number)
+        if self.settings["bar"] and self.rank == 0:
+            done = 24 * number // self.steps
+            bar = f"{100 * number // self.steps:3d}%|{'█' * done:<24}| {number}/{self.steps} [2.3it/s]"
+            print(f"\r{self.settings['bar']}: {bar}", end="", file=sys.stderr, flush=True)
         self.noise(number)
         if number % 30 == 0:
             if self.rank == 0:
@@ -176,9 +158,12 @@ class Job:
 
 def run(job):
     backend = getattr(importlib.import_module(job.settings["module"]), job.settings["backend"])
-    if job.settings["drives"] and "RANK" not in os.environ:  # the workers that it starts do the rest
+    if job.drives:  # the workers that it starts do the rest
         backend(job)
         return
+    job.strike("boot")
+    if job.rank == 0 and "banner" in job.settings["words"]:
+        print(job.settings["words"]["banner"].format_map({**job.place, "steps": job.steps}), flush=True)
     job.say("start", pid=os.getpid(), host=socket.gethostname())
     job.strike("start")
     step = backend(job)
@@ -190,16 +175,43 @@ def run(job):
         job.say("end")
 
 
+def _hang_up():
+    """Close what connects it to the others: they see that before this process has said a word."""
+    for number in range(3, 200):
+        with contextlib.suppress(OSError):
+            socket.socket(fileno=os.dup(number)).shutdown(socket.SHUT_RDWR)
+
+
+def _ask_to_end(job):
+    """What it does when a scheduler or launcher asks it to end: nothing, leave in order, or raise."""
+    way = job.settings["on_term"]
+
+    def end(number, frame):
+        job.log.warning(job.settings["words"]["asked"].format(number=number))
+        if way == "raise":
+            raise InterruptedError(f"process {os.getpid()} got signal: {number}")
+        sys.exit(143)
+
+    if way:
+        signal.signal(signal.SIGTERM, end)
+
+
 def main(job):
+    _ask_to_end(job)
     if job.settings["crash"] == "uncaught":
         run(job)
         return
     try:
         run(job)
     except Exception as error:
-        if job.settings["crash"] == "both":
+        if job.settings["crash"] == "late":
+            _hang_up()
+            time.sleep(2.5)
+        if job.settings["crash"] in ("both", "late"):
             job.log.exception(job.settings["words"]["failed"])
             raise
+        if job.settings["crash"] == "cleanup":
+            raise RuntimeError(job.settings["words"]["unclean"])  # noqa: B904 - as cleanups fail, without a "from"
         if job.settings["crash"] == "line":
             job.log.error(f"{job.settings['words']['failed']}: {type(error).__name__}: {error}")
         else:

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from diagnoser.adapters.http import create_client, poster
 from diagnoser.adapters.sql import administration, migrations
-from diagnoser.adapters.sql.database import Database, create_engine
+from diagnoser.adapters.sql.database import Database, connected, create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.config import alerting, authentication, hazards, llm_factory, removed_settings
@@ -189,12 +189,8 @@ async def _schema(settings: Settings) -> str:
     url = settings.database_url
     found, needed = await administration.schema(url), migrations.head()
     if found not in ("", needed):
-        engine = create_engine(url)
-        try:
-            async with engine.connect() as connection:
-                await connection.run_sync(migrations.check_known)
-        finally:
-            await engine.dispose()
+        async with connected(url) as connection:
+            await connection.run_sync(migrations.check_known)
     if found == needed:
         store = SqlStore(Database(create_engine(url)))
         try:

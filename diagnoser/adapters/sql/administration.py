@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, func, inspect, select, text
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError
 
-from diagnoser.adapters.sql.database import create_engine, our_errors, parsed_url
+from diagnoser.adapters.sql.database import connected, create_engine, parsed_url
 from diagnoser.adapters.sql.migrations import current, head, why_too_old
 from diagnoser.adapters.sql.tables import metadata
 from diagnoser.model.errors import BadInput, Unavailable
@@ -88,12 +88,8 @@ def place(url: str) -> str:
 async def schema(url: str) -> str:
     """The revision of an existing database, "" where it has no tables of ours. Raises Unavailable, BadInput."""
     require_existing(url)
-    engine = create_engine(url)
-    try:
-        async with our_errors(), engine.connect() as connection:
-            return await connection.run_sync(current) or ""
-    finally:
-        await engine.dispose()
+    async with connected(url) as connection:
+        return await connection.run_sync(current) or ""
 
 
 async def create_missing(url: str) -> None:
@@ -122,29 +118,20 @@ async def create_missing(url: str) -> None:
 
 async def _is_there(url: str) -> bool:
     """Tell whether the server has the database. Raises Unavailable where it does not answer, or refuses the user."""
-    engine = create_engine(url)
     try:
-        async with our_errors():
-            try:
-                async with engine.connect():
-                    return True
-            except DBAPIError as error:
-                if getattr(error.orig, "sqlstate", "") == _NO_SUCH_DATABASE:
-                    return False
-                raise
-    finally:
-        await engine.dispose()
+        async with connected(url):
+            return True
+    except Unavailable as error:
+        if getattr(getattr(error.__cause__, "orig", None), "sqlstate", "") == _NO_SUCH_DATABASE:
+            return False
+        raise
 
 
 async def check(url: str) -> DatabaseReport:
     """Reads everything, which takes a while. Raises Unavailable, BadInput."""
     require_existing(url)
-    engine = create_engine(url)
-    try:
-        async with our_errors(), engine.connect() as connection:
-            return await connection.run_sync(_report)
-    finally:
-        await engine.dispose()
+    async with connected(url) as connection:
+        return await connection.run_sync(_report)
 
 
 def back_up(url: str, file: Path, progress: Progress) -> None:
@@ -215,12 +202,8 @@ async def holds_data(url: str) -> bool:
     file = _sqlite_file(url)
     if file is not None and not (file.is_file() and file.stat().st_size):
         return False
-    engine = create_engine(url)
-    try:
-        async with our_errors(), engine.connect() as connection:
-            return bool(await connection.run_sync(lambda opened: inspect(opened).get_table_names()))
-    finally:
-        await engine.dispose()
+    async with connected(url) as connection:
+        return bool(await connection.run_sync(lambda opened: inspect(opened).get_table_names()))
 
 
 def _copy(source: Path, target: Path, progress: Progress) -> None:

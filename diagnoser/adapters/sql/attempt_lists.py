@@ -1,5 +1,6 @@
 """The list of attempts: running, silent, ended, failed. Each page is one range of an index, however many are stored."""
 
+from functools import partial
 from typing import Any
 
 from sqlalchemy import ColumnElement, RowMapping, Select, and_, exists, func, not_, select, union_all
@@ -56,8 +57,7 @@ class AttemptRepository(Repository):
                 else:
                     found = _in(current, silent_since)
                     query = _listed(found, _TIMES[current], _place(current, place), rest, sort, where)
-                rows = (await connection.execute(query)).mappings()
-                summaries += [_summary(current, row) for row in rows]
+                summaries += map(partial(_summary, current), (await connection.execute(query)).mappings())
                 place = ""
                 if len(summaries) == limit:
                     break
@@ -71,9 +71,7 @@ class AttemptRepository(Repository):
             query = _failed_by_job(place, limit, sort, where)
         else:
             query = _listed(_in(state, silent_since), "", place, limit, sort, where)
-        async with self._db.reading() as connection:
-            rows = (await connection.execute(query)).mappings()
-            return [_summary(None, row) for row in rows]
+        return await self._db.rows(query, partial(_summary, None))
 
     async def count_running(self, silent_since: float) -> int:
         return await self._count_of(_in(AttemptState.RUNNING, silent_since))

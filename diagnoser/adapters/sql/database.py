@@ -204,6 +204,17 @@ def dialect_insert(dialect: str, table: Table) -> Any:
     return postgresql.insert(table)
 
 
+@asynccontextmanager
+async def connected(url: str) -> AsyncIterator[AsyncConnection]:
+    """Connect to a database for a moment, whatever is in it. Raises Unavailable, BadInput."""
+    engine = create_engine(url)
+    try:
+        async with our_errors(), engine.connect() as connection:
+            yield connection
+    finally:
+        await engine.dispose()
+
+
 async def insert_new(connection: AsyncConnection, table: Table, rows: Sequence[dict[str, Any]]) -> int:
     """Insert rows; those whose key exists already stay as they are. The number of new rows, for a single row."""
     if not rows:

@@ -27,7 +27,7 @@ from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.feedback import find_feedback
 from diagnoser.adapters.sql.incidents import is_muted
 from diagnoser.adapters.sql.jobs import job_names
-from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered
+from diagnoser.adapters.sql.statements import WITH_PLAN, is_behind, of_attempt, ordered
 from diagnoser.adapters.sql.tables import (
     CONFIDENCE,
     FACETS,
@@ -80,13 +80,11 @@ class DiagnosisRepository(Repository):
         if after:
             conditions.append(diagnoses.c.id < after)
         async with self._db.reading() as connection:
-            query = _newest(where, select(diagnoses, plans.c.body.label("plan_body"))).where(*conditions).limit(limit)
+            query = _newest(where, select(*WITH_PLAN)).where(*conditions).limit(limit)
             if where.text:
                 ids = await _ids_with(connection, where, conditions, limit)
-                query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id.in_(ids))
-                query = query.order_by(diagnoses.c.id.desc())
-            with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
-            return await _with_feedback(connection, (await connection.execute(with_plans)).mappings())
+                query = select(*WITH_PLAN).where(diagnoses.c.id.in_(ids)).order_by(diagnoses.c.id.desc())
+            return await _with_feedback(connection, (await connection.execute(query)).mappings())
 
     async def _sorted(self, where: DiagnosisFilter, after: str, limit: int, sort: Sort) -> list[DiagnosisRecord]:
         """The ids of a page first: rows are long, and what is sorted should not carry them. The values that order a
@@ -106,8 +104,7 @@ class DiagnosisRepository(Repository):
                     raise BadInput(f"cursor: there is no diagnosis {after!r} any more")
                 query = query.where(is_behind(order, place, sort))
             page = query.order_by(*ordered(order, sort)).limit(limit).subquery()
-            rows = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id.in_(select(page.c.id)))
-            rows = rows.outerjoin(plans, plans.c.key == diagnoses.c.plan).order_by(*ordered(order, sort))
+            rows = select(*WITH_PLAN).where(diagnoses.c.id.in_(select(page.c.id))).order_by(*ordered(order, sort))
             return await _with_feedback(connection, (await connection.execute(rows)).mappings())
 
     async def news(self, after: str, limit: int) -> list[News]:
@@ -184,16 +181,14 @@ class DiagnosisRepository(Repository):
         return counts
 
     async def find(self, id: str) -> DiagnosisRecord | None:
-        query = select(diagnoses, plans.c.body.label("plan_body")).where(diagnoses.c.id == id)
-        with_plans = query.outerjoin(plans, plans.c.key == diagnoses.c.plan)
+        query = select(*WITH_PLAN).where(diagnoses.c.id == id)
         async with self._db.reading() as connection:
-            rows = (await connection.execute(with_plans)).mappings()
+            rows = (await connection.execute(query)).mappings()
             return next(iter(await _with_feedback(connection, rows)), None)
 
     async def of_attempt(self, attempt: AttemptKey) -> DiagnosisRecord | None:
         """The current one."""
-        query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
-        current = query.where(of_attempt(diagnoses, attempt), diagnoses.c.current)
+        current = select(*WITH_PLAN).where(of_attempt(diagnoses, attempt), diagnoses.c.current)
         return next(iter(await self._db.rows(current, codec.record_of)), None)
 
     async def failed_runs(self, since: float, limit: int) -> list[FailedRun]:

@@ -206,8 +206,7 @@ class CaseRepository(Repository):
         """
         first = select(func.min(feedback.c.id)).where(feedback.c.diagnosis == diagnosis).scalar_subquery()
         earlier = select(func.count(distinct(feedback.c.diagnosis))).where(feedback.c.id <= first)
-        async with self._db.reading() as connection:
-            return (await connection.execute(earlier)).scalar_one() or None
+        return await self._db.value(earlier) or None
 
     async def judgements(self, since: float, limit: int) -> list[Judgement]:
         """Verdicts made at or after ``since`` that people judged, those judged last first.

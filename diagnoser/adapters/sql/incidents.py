@@ -27,7 +27,7 @@ from diagnoser.adapters.sql.database import Repository, insert_new, put_rows
 from diagnoser.adapters.sql.jobs import find_allocation
 from diagnoser.adapters.sql.nodes import find_places
 from diagnoser.adapters.sql.outbox import add_messages
-from diagnoser.adapters.sql.statements import is_behind, of_attempt, ordered, pick
+from diagnoser.adapters.sql.statements import WITH_PLAN, is_behind, of_attempt, ordered, pick
 from diagnoser.adapters.sql.tables import (
     IS_ESCALATED,
     IS_OPERATORS,
@@ -40,7 +40,6 @@ from diagnoser.adapters.sql.tables import (
     incidents,
     jobs,
     nodes,
-    plans,
 )
 from diagnoser.model import AttemptKey, Incident, IncidentState, Job, OutboxMessage
 from diagnoser.model.errors import BadInput, NotFound
@@ -117,8 +116,7 @@ class IncidentRepository(Repository):
         row = incident_attempts.c
         newest = select(row.diagnosis).where(row.incident == id).order_by(row.diagnosis.desc()).limit(limit)
         newest = newest.where(row.diagnosis < after) if after else newest
-        query = select(diagnoses, plans.c.body.label("plan_body")).outerjoin(plans, plans.c.key == diagnoses.c.plan)
-        query = query.where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
+        query = select(*WITH_PLAN).where(diagnoses.c.id.in_(newest)).order_by(diagnoses.c.id.desc())
         return await self._db.rows(query, codec.record_of)
 
     async def worst_nodes(self, since: float, limit: int, least: int = 2) -> list[Incident]:

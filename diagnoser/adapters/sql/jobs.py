@@ -155,8 +155,8 @@ class JobRepository(Repository):
         await self._db.execute(update(attempts).where(mine).values(values))
 
     async def find(self, id: str) -> Job | None:
-        async with self._db.reading() as connection:
-            return await find_job(connection, id)
+        body = await self._db.value(select(jobs.c.body).where(jobs.c.id == id))
+        return codec.job_of(body) if body is not None else None
 
     async def attempts(self, job: str) -> list[Attempt]:
         """Those of a job, in their order."""

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, RowMapping, Select, and_, case, func, or_,
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from diagnoser.adapters.sql.audit import note_change
-from diagnoser.adapters.sql.database import Repository, insert, insert_new, scalar
+from diagnoser.adapters.sql.database import Repository, insert, insert_new
 from diagnoser.adapters.sql.statements import excluded, of_attempt, read_record, text_of
 from diagnoser.adapters.sql.tables import diagnoses, jobs, learned_rules, revisions, rule_hits
 from diagnoser.model import LOADED, AttemptKey, ConfirmedFailure, Counts, HitVerdict, LearnedRule, LearnedState, RuleHit
@@ -33,8 +33,7 @@ class LearnedRuleRepository(Repository):
 
     async def revision(self) -> int:
         """Grows whenever a rule changes; cheap to query. A replica with an older revision reloads the rules."""
-        async with self._db.reading() as connection:
-            return int(await scalar(connection, select(revisions.c.value).where(revisions.c.name == _NAME), 0))
+        return await self._db.value(select(revisions.c.value).where(revisions.c.name == _NAME), 0)
 
     async def page(self, where: LearnedRuleQuery, after: str, limit: int) -> list[LearnedRule]:
         """Newest first, with their counts; ``after`` is the id of the last one already seen, "" for the first page."""
@@ -46,8 +45,7 @@ class LearnedRuleRepository(Repository):
         return await self._db.rows(query, _rule_of)
 
     async def find(self, id: str) -> LearnedRule | None:
-        async with self._db.reading() as connection:
-            return await _find(connection, id)
+        return next(iter(await self._db.rows(_with_counts().where(learned_rules.c.id == id), _rule_of)), None)
 
     async def propose(self, rule: LearnedRule) -> bool:
         """Store a new rule; False, and nothing is stored, when that id exists."""
@@ -112,8 +110,7 @@ class LearnedRuleRepository(Repository):
         """The newest first."""
         query = select(rule_hits).where(rule_hits.c.rule == rule)
         order = (rule_hits.c.time.desc(), rule_hits.c.job, rule_hits.c.attempt)
-        rows = await self._db.rows(query.order_by(*order).limit(limit), dict)
-        return [read_record(RuleHit, row, attempt=AttemptKey(row["job"], row["attempt"])) for row in rows]
+        return await self._db.rows(query.order_by(*order).limit(limit), _hit_of)
 
 
 async def add_proposal(connection: AsyncConnection, rule: LearnedRule) -> bool:
@@ -210,6 +207,10 @@ def _rule_of(row: RowMapping) -> LearnedRule:
     counts = Counts(row["hits"], row["confirmed"], row["wrong"], int(row["lines"]), int(row["bytes"]))
     tenant = text_of(row, "tenant")
     return replace(_RULE.load(row["body"]), version=row["version"], counts=counts, tenant=tenant)
+
+
+def _hit_of(row: RowMapping) -> RuleHit:
+    return read_record(RuleHit, row, attempt=AttemptKey(row["job"], row["attempt"]))
 
 
 def _hit_row(hit: RuleHit) -> dict[str, Any]:

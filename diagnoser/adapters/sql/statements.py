@@ -5,13 +5,17 @@ from enum import EnumType
 from functools import cache
 from typing import Any, TypeVar, get_type_hints
 
-from sqlalchemy import ColumnElement, RowMapping, and_, literal, tuple_
+from sqlalchemy import ColumnElement, RowMapping, and_, literal, select, tuple_
 
-from diagnoser.adapters.sql.tables import attempts
+from diagnoser.adapters.sql.tables import attempts, diagnoses, plans
 from diagnoser.model import AttemptKey
 from diagnoser.model.sorting import Sort
 
 T = TypeVar("T")
+
+_PLAN_BODY = select(plans.c.body).where(plans.c.key == diagnoses.c.plan).scalar_subquery()
+WITH_PLAN = (*diagnoses.c, _PLAN_BODY.label("plan_body"))
+"""The columns of a diagnosis and of its plan, as ``codec.record_of`` reads them."""
 
 
 def of_attempt(table: Any, attempt: AttemptKey) -> ColumnElement[bool]:

@@ -29,10 +29,16 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import SchemaItem
 from sqlalchemy.sql.compiler import DDLCompiler, SQLCompiler
 from sqlalchemy.sql.elements import Grouping
 
 metadata = MetaData()
+
+
+def _table(name: str, *parts: SchemaItem, **options: Any) -> Table:
+    return Table(name, metadata, *parts, **options)
+
 
 _ID = BigInteger().with_variant(Integer, "sqlite")  # SQLite numbers rows by itself only under the name INTEGER
 
@@ -46,8 +52,10 @@ def _numbers(kind: Any, *names: str, key: bool = False, nullable: bool = False) 
     return [Column(name, kind, primary_key=key, nullable=nullable, autoincrement=False) for name in names]
 
 
-def _attempt_columns(*, key: bool = False) -> list[Column[Any]]:
-    return [*_texts("job", key=key), *_numbers(BigInteger, "attempt", key=key)]
+def _of_attempt(*, key: bool = False) -> tuple[SchemaItem, ...]:
+    """Rows that go with their attempt. key: it is a part of their key."""
+    attempt = ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.number"], ondelete="CASCADE")
+    return *_texts("job", key=key), *_numbers(BigInteger, "attempt", key=key), attempt
 
 
 def _where(condition: Any) -> dict[str, Any]:
@@ -108,13 +116,8 @@ def _computed(element: _Computed, compiler: DDLCompiler, **more: Any) -> str:
     return f"GENERATED ALWAYS AS ({value}) {'VIRTUAL' if compiler.dialect.name == 'sqlite' else 'STORED'}"
 
 
-def _of_attempt() -> ForeignKeyConstraint:
-    return ForeignKeyConstraint(["job", "attempt"], ["attempts.job", "attempts.number"], ondelete="CASCADE")
-
-
-jobs = Table(
+jobs = _table(
     "jobs",
-    metadata,
     Column("id", Text, primary_key=True),
     Column("body", Text, nullable=False),
     *(Column(name, Text, _Computed(_OfBody(name))) for name in ("cluster", "tenant")),
@@ -129,9 +132,8 @@ _BY_BEGINNING = "CREATE INDEX jobs_by_beginning ON jobs (id text_pattern_ops)"
 """Finds jobs by how their ids begin, whatever the language of the database; SQLite's own index does."""
 _create_with(jobs, {"postgresql": (_BY_BEGINNING,)})
 
-attempts = Table(
+attempts = _table(
     "attempts",
-    metadata,
     Column("job", Text, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("opened", Double, nullable=False),
@@ -197,34 +199,29 @@ HAS_RAW = attempts.c.raw_bytes > 0
 
 Index("attempts_raw", attempts.c.last_line, **_where(HAS_RAW))
 
-streams = Table(
+streams = _table(
     "streams",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     *_texts("source", "node", key=True),
     Column("rank", BigInteger, primary_key=True, autoincrement=False),
     Column("provenance", Text, primary_key=True),
     Column("covered", Text, nullable=False),
     Column("version", BigInteger, nullable=False),
-    _of_attempt(),
 )
 
-deltas = Table(
+deltas = _table(
     "deltas",
-    metadata,
     Column("id", _ID, primary_key=True),
-    *_attempt_columns(),
+    *_of_attempt(),
     Column("data", LargeBinary, nullable=False),
     Column("raw", BigInteger, nullable=False, default=0, server_default="0"),  # bytes of lines as they came; 0: a delta
-    _of_attempt(),
     Index("deltas_attempt", "job", "attempt", "id"),
     sqlite_autoincrement=True,  # an id is never used again: compaction takes ids as identity
 )
 
-archive_segments = Table(
+archive_segments = _table(
     "archive_segments",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("key", Text, primary_key=True),  # of the object
     Column("start", BigInteger, primary_key=True, autoincrement=False),  # this and size: bytes of the object
     Column("size", BigInteger, nullable=False),
@@ -233,30 +230,25 @@ archive_segments = Table(
     Column("first_line", BigInteger, nullable=False),  # the lowest number of any of its streams
     Column("last_line", BigInteger, nullable=False),
     Column("stored", Double, nullable=False),
-    _of_attempt(),
     Index("archive_segments_lines", "job", "attempt", "last_line"),
     Index("archive_segments_key", "key"),
     Index("archive_segments_stored", "stored", "key"),
 )
 """Original lines outside the database. A row is a quarter of a megabyte of text, however many streams that is of."""
 
-allocations = Table(
+allocations = _table(
     "allocations",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("nodes", Text, nullable=False),  # that the scheduler gave the attempt, separated by blanks
-    _of_attempt(),
 )
 """Apart from the attempts, whose rows change with every append: a list may be megabytes long."""
 
-events = Table(
+events = _table(
     "events",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("digest", Text, primary_key=True),
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
-    _of_attempt(),
 )
 
 FACETS = ("outcome", "category", "type", "cluster", "family", "decided_by")
@@ -265,11 +257,10 @@ FACETS = ("outcome", "category", "type", "cluster", "family", "decided_by")
 VERDICT = ("outcome", "category", "type", "created", "cluster", "plan")
 """Columns of the diagnoses that the report of impact reads of each attempt, from an index alone."""
 
-diagnoses = Table(
+diagnoses = _table(
     "diagnoses",
-    metadata,
     Column("id", Text, primary_key=True),
-    *_attempt_columns(),
+    *_of_attempt(),
     Column("revision", BigInteger, nullable=False),
     Column("created", Double, nullable=False),
     Column("current", Boolean, nullable=False),
@@ -280,7 +271,6 @@ diagnoses = Table(
     Column("cluster", Text, nullable=False, default="", server_default=text("''")),
     Column("family", Text, nullable=False, default="", server_default=text("''")),
     Column("decided_by", Text, nullable=False, default="", server_default=text("''")),
-    _of_attempt(),
     Index("diagnoses_attempt", "job", "attempt", "current", *VERDICT),
     *(Index(f"diagnoses_{name}", name, "id") for name in FACETS),
 )
@@ -298,9 +288,8 @@ _UNINDEXED = diagnoses.c.search != ""
 Index("diagnoses_unindexed", diagnoses.c.id, **_where(_UNINDEXED))
 """Always empty: no version that can share this schema writes ``search``."""
 
-diagnosis_words = Table(
+diagnosis_words = _table(
     "diagnosis_words",
-    metadata,
     Column("number", _ID, primary_key=True),
     Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), nullable=False, unique=True),
     Column("words", Text, nullable=False),  # in lower case, each once, separated by blanks
@@ -327,9 +316,8 @@ _WORD_INDEX = {
 }
 _create_with(diagnosis_words, _WORD_INDEX)
 
-diagnosis_nodes = Table(
+diagnosis_nodes = _table(
     "diagnosis_nodes",
-    metadata,
     Column("node", Text, primary_key=True),
     Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), primary_key=True),
     Index("diagnosis_nodes_diagnosis", "diagnosis"),
@@ -345,11 +333,10 @@ PLAN_OUTCOME = ("key", "state", "created", "mode", "reason", "has_waited", "is_v
 PLAN_TEXTS = ("id", "cluster", "action", "family", "fingerprint")
 PLAN_TIMES = ("created", "expires", "lease")  # lease: when it ends, 0 without one
 
-plans = Table(
+plans = _table(
     "plans",
-    metadata,
     Column("key", Text, primary_key=True),
-    *_attempt_columns(),
+    *_of_attempt(),
     Column("state", Text, nullable=False),  # this and the columns below repeat what body says, to be asked for
     Column("body", Text, nullable=False),
     *(Column(name, Text, nullable=False, default="") for name in PLAN_TEXTS),
@@ -358,7 +345,6 @@ plans = Table(
     *(Column(name, Text, _Computed(_OfBody(name, has_log_text=True))) for name in ("mode", "reason")),
     Column("has_waited", Boolean, _Computed(_HAS_WAITED)),
     Column("is_vouched", Boolean, _Computed(_IS_VOUCHED)),
-    _of_attempt(),
     Index("plans_attempt", "job", "attempt", *PLAN_OUTCOME),
     Index("plans_id", "id", unique=True),
     Index("plans_state", "state", "cluster"),
@@ -367,27 +353,24 @@ plans = Table(
     Index("plans_suspect", "suspect", "created"),
 )
 
-nodes = Table(
+nodes = _table(
     "nodes",
-    metadata,
     *_texts("cluster", "node", key=True),
     Column("partition", Text, nullable=False, default=""),
     Column("body", Text, nullable=False, default=""),  # its last event, "" while there is none
     Column("places", Text),  # words; NULL where nobody told
 )
 
-node_events = Table(
+node_events = _table(
     "node_events",
-    metadata,
     *_texts("cluster", "node", "digest", key=True),
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
     Index("node_events_time", "time"),
 )
 
-node_notes = Table(
+node_notes = _table(
     "node_notes",
-    metadata,
     Column("id", Text, primary_key=True),
     *_texts("cluster", "node"),
     Column("time", Double, nullable=False),
@@ -397,9 +380,8 @@ node_notes = Table(
 )
 """What people write down about a node, for whoever repairs it."""
 
-node_alerts = Table(
+node_alerts = _table(
     "node_alerts",
-    metadata,
     *_texts("cluster", "node", "fingerprint", key=True),
     Column("started", Double, primary_key=True),
     Column("ended", Double),
@@ -409,9 +391,8 @@ node_alerts = Table(
 )
 """What monitoring says of nodes, as Alertmanager told: one row from the start of an alert to its end."""
 
-node_requests = Table(
+node_requests = _table(
     "node_requests",
-    metadata,
     Column("id", Text, primary_key=True),
     *_texts("cluster", "node"),
     Column("created", Double, nullable=False),
@@ -424,9 +405,8 @@ node_requests = Table(
 )
 """Nodes that people want given back; agents do it."""
 
-breakers = Table(
+breakers = _table(
     "breakers",
-    metadata,
     Column("scope", Text, primary_key=True),
     Column("cluster", Text, nullable=False),
     Column("tripped", Boolean, nullable=False),
@@ -435,9 +415,8 @@ breakers = Table(
 )
 """One row a scope. The row of the whole cluster is also the lock under which plans of that cluster are decided."""
 
-effects = Table(
+effects = _table(
     "effects",
-    metadata,
     Column("key", Text, primary_key=True),
     *_texts("kind", "target"),
     Column("body", LargeBinary, nullable=False),
@@ -452,26 +431,23 @@ effects = Table(
     Index("effects_created", "created"),
 )
 
-alert_threads = Table(
+alert_threads = _table(
     "alert_threads",
-    metadata,
     *_texts("receiver", "incident", key=True),
     Column("handle", Text, nullable=False),
     Column("told", Double, nullable=False, index=True),
     Column("held_back", BigInteger, nullable=False),
 )
 
-alert_silences = Table(
+alert_silences = _table(
     "alert_silences",
-    metadata,
     Column("incident", Text, primary_key=True),
     Column("until", Double, nullable=False),
     Column("by", Text, nullable=False),
 )
 
-feedback = Table(
+feedback = _table(
     "feedback",
-    metadata,
     Column("id", Text, primary_key=True),
     Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), nullable=False),
     Column("created", Double, nullable=False),
@@ -479,17 +455,15 @@ feedback = Table(
     Index("feedback_diagnosis", "diagnosis", "id"),
 )
 
-saved_views = Table(
+saved_views = _table(
     "saved_views",
-    metadata,
     *_texts("listed", "name", key=True),
     *_texts("query", "by"),
     Column("created", Double, nullable=False),
 )
 
-confirmed_failures = Table(
+confirmed_failures = _table(
     "incidents",
-    metadata,
     Column("diagnosis", Text, ForeignKey("diagnoses.id", ondelete="CASCADE"), primary_key=True),
     Column("changed", Double, nullable=False),
     Column("body", Text, nullable=False),
@@ -499,9 +473,8 @@ confirmed_failures = Table(
 """What people confirmed, with its vectors: what the index in memory is built from. The table keeps its first name, for
 replicas of versions before."""
 
-incidents = Table(
+incidents = _table(
     "incident_groups",
-    metadata,
     Column("id", Text, primary_key=True),
     *_texts("state", "node", "assignee"),
     Column("last_seen", Double, nullable=False),
@@ -525,22 +498,19 @@ Index("incident_groups_escalated", incidents.c.escalated, **_where(IS_ESCALATED)
 """What the incidents that cost most are sought among: those of machines and frameworks, those that come again and
 again, and those that somebody escalated."""
 
-incident_attempts = Table(
+incident_attempts = _table(
     "incident_attempts",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("incident", Text, ForeignKey("incident_groups.id", ondelete="CASCADE"), nullable=False),
     Column("diagnosis", Text, nullable=False),  # its current one
-    _of_attempt(),
     Index("incident_attempts_diagnosis", "incident", "diagnosis"),
     Index("incident_attempts_job", "incident", "job"),
 )
 """An attempt belongs to one incident at most: that of its current diagnosis."""
 
-runtime_files = Table(
+runtime_files = _table(
     "runtime_files",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("kind", Text, primary_key=True),
     Column("rank", BigInteger, primary_key=True, autoincrement=False),  # -1: of no single rank
     *_texts("node", "provenance", key=True),
@@ -548,52 +518,45 @@ runtime_files = Table(
     Column("size", BigInteger, nullable=False),  # of the dump as it was sent
     Column("stored", BigInteger, nullable=False),  # of data
     Column("data", LargeBinary, nullable=False),  # compressed with zstd
-    _of_attempt(),
     Index("runtime_files_received", "received"),
 )
 """Dumps of the ranks of an attempt: flight recorders, RAS answers, stacks."""
 
-node_snapshots = Table(
+node_snapshots = _table(
     "node_snapshots",
-    metadata,
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("node", Text, primary_key=True),
     Column("received", Double, nullable=False),
     Column("stored", BigInteger, nullable=False),  # bytes of data
     Column("data", LargeBinary, nullable=False),  # JSON, masked, compressed with zstd
-    _of_attempt(),
 )
 """What nodes said of themselves before a plan for the attempt took them out."""
 
-evidence_requests = Table(
+evidence_requests = _table(
     "evidence_requests",
-    metadata,
     Column("id", Text, primary_key=True),
-    *_attempt_columns(),
+    *_of_attempt(),
     Column("since", Double, nullable=False),
     Column("cluster", Text, nullable=False),
     Column("created", Double, nullable=False),
     Column("lease", Double, nullable=False, default=0.0),  # when it ends
     Column("result", Text),  # NULL while it is open
     Column("body", Text, nullable=False),
-    _of_attempt(),
     Index("evidence_requests_silence", "job", "attempt", "since", unique=True),
     Index("evidence_requests_open", "cluster", "result", "created"),
 )
 """What agents are asked to collect about runs that may hang."""
 
-case_replays = Table(
+case_replays = _table(
     "case_replays",
-    metadata,
     Column("key", Text, primary_key=True),  # software, rules and cases: what is replayed once only
     Column("time", Double, nullable=False),
     Column("body", Text, nullable=False),
     Index("case_replays_time", "time"),
 )
 
-learned_rules = Table(
+learned_rules = _table(
     "learned_rules",
-    metadata,
     Column("id", Text, primary_key=True),
     Column("kind", Text, nullable=False, default="diagnosis"),  # "filter" for Filter Rules, of the family in scope
     *_texts("state", "source"),
@@ -607,37 +570,31 @@ learned_rules = Table(
     Index("learned_rules_created", "created", "id"),
 )
 
-rule_hits = Table(
+rule_hits = _table(
     "rule_hits",
-    metadata,
     Column("rule", Text, ForeignKey("learned_rules.id", ondelete="CASCADE"), primary_key=True),
-    *_attempt_columns(key=True),
+    *_of_attempt(key=True),
     Column("time", Double, nullable=False),
     *_texts("diagnosis", "verdict"),
     Column("active", Boolean, nullable=False),
     Column("lines", BigInteger, nullable=False, default=0),  # this and bytes: what a Filter Rule knew there
     Column("bytes", BigInteger, nullable=False, default=0),
-    _of_attempt(),
     Index("rule_hits_attempt", "job", "attempt"),
 )
 
-revisions = Table(
-    "revisions", metadata, Column("name", Text, primary_key=True), Column("value", BigInteger, nullable=False)
-)
+revisions = _table("revisions", *_texts("name", key=True), *_numbers(BigInteger, "value"))
 """Counters that tell replicas to load something anew. The row is locked by who changes it, until the commit."""
 
-source_offsets = Table(
+source_offsets = _table(
     "source_offsets",
-    metadata,
     *_texts("cluster", "consumer_group", "topic", key=True),
     Column("partition", BigInteger, primary_key=True, autoincrement=False),
     Column("next", BigInteger, nullable=False),  # offset of the first message that is not stored
 )
 """How far topics of message queues are stored: written in the transaction that stores their lines."""
 
-unplaced_streams = Table(
+unplaced_streams = _table(
     "unplaced_streams",
-    metadata,
     Column("digest", Text, primary_key=True),  # of sender, cluster, protocol, reason and labels
     *_texts("sender", "cluster", "protocol", "reason", "detail"),
     Column("labels", Text, nullable=False),  # JSON
@@ -648,27 +605,24 @@ unplaced_streams = Table(
     Index("unplaced_streams_last_seen", "last_seen"),
 )
 
-agents = Table(
+agents = _table(
     "agents",
-    metadata,
     Column("cluster", Text, primary_key=True),
     Column("executor", Text, nullable=False),
     Column("last_seen", Double, nullable=False),
 )
 """When the agent of each cluster last asked for a plan."""
 
-blind_spots = Table(
+blind_spots = _table(
     "blind_spots",
-    metadata,
     *_texts("kind", "subject", key=True),
     Column("since", Double, nullable=False),
     *_texts("what", "lost"),
 )
 """What people were told that the service cannot see, and not yet that it can again."""
 
-trial_runs = Table(
+trial_runs = _table(
     "trial_runs",
-    metadata,
     Column("id", Text, primary_key=True),
     Column("suite", Text, nullable=False),  # JSON
     *_texts("backend", "folder", "directory"),
@@ -686,9 +640,8 @@ def _of_run(*more: Any, key: bool) -> tuple[Any, ...]:
     return run, *(Column(name, Text, primary_key=key, nullable=False) for name in ("checkpoint", "task")), *more
 
 
-trials = Table(
+trials = _table(
     "trials",
-    metadata,
     *_of_run(key=True),
     Column("state", Text, nullable=False),
     Column("scores", Text, nullable=False),  # JSON
@@ -698,9 +651,8 @@ trials = Table(
     Column("batch", Text, nullable=False),  # that scores it now
 )
 
-trial_pieces = Table(
+trial_pieces = _table(
     "trial_pieces",
-    metadata,
     *_of_run(key=True),
     *_numbers(BigInteger, "first", "last", key=True),
     *_texts("state", "batch"),
@@ -709,9 +661,8 @@ trial_pieces = Table(
     *_numbers(Double, "seconds", "load", nullable=True),
 )
 
-trial_batches = Table(
+trial_batches = _table(
     "trial_batches",
-    metadata,
     Column("id", Text, primary_key=True),
     *_of_run(key=False),
     *_texts("kind", "node"),
@@ -734,9 +685,8 @@ Index(
 )
 """A slot has one batch at a time, however many coordinators there are."""
 
-trial_runtimes = Table(
+trial_runtimes = _table(
     "trial_runtimes",
-    metadata,
     Column("name", Text, primary_key=True),
     Column("time", Double, nullable=False),
     *_texts("task", "size", "hardware"),
@@ -748,9 +698,8 @@ trial_runtimes = Table(
 )
 """How long pieces took: what later schedules are made from, also when their run is gone."""
 
-tokens = Table(
+tokens = _table(
     "tokens",
-    metadata,
     Column("name", Text, primary_key=True),
     Column("hash", Text, nullable=False),  # SHA-256 of the secret, in hexadecimal
     *_texts("scope", "cluster", "tenant"),
@@ -762,9 +711,8 @@ tokens = Table(
     Index("tokens_old_hash", "old_hash", unique=True),
 )
 
-users = Table(
+users = _table(
     "users",
-    metadata,
     Column("name", Text, primary_key=True),
     Column("role", Text, nullable=False),
     Column("password", Text, nullable=False),  # argon2id, "" for people of the identity provider
@@ -777,9 +725,8 @@ IS_OF_PROVIDER = users.c.issuer != ""
 
 Index("users_identity", users.c.issuer, users.c.subject, unique=True, **_where(IS_OF_PROVIDER))
 
-sessions = Table(
+sessions = _table(
     "sessions",
-    metadata,
     Column("hash", Text, primary_key=True),  # SHA-256 of the cookie, in hexadecimal
     Column("user", Text, ForeignKey("users.name", ondelete="CASCADE"), nullable=False),
     *_numbers(Double, "created", "last_used", "expires"),
@@ -790,9 +737,8 @@ sessions = Table(
 )
 """Ended ones stay for a while: they tell from where a person has signed in before."""
 
-login_tries = Table(
+login_tries = _table(
     "login_tries",
-    metadata,
     Column("key", Text, primary_key=True),
     Column("times", Text, nullable=False),
     Column("last", Double, nullable=False),
@@ -800,9 +746,8 @@ login_tries = Table(
 )
 """Wrong passwords of late. key: a hash of the account or address, so that what is typed as a name is not kept."""
 
-audit_log = Table(
+audit_log = _table(
     "audit_log",
-    metadata,
     Column("id", _ID, primary_key=True),
     Column("time", Double, nullable=False),
     *_texts("actor", "actor_kind", "address", "action", "object_kind", "object_id", "result", "detail"),

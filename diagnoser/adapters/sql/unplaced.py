@@ -60,15 +60,11 @@ class UnplacedRepository(Repository):
         """The newest ones first."""
         row = unplaced_streams.c
         query = select(unplaced_streams).where(row.last_seen >= now - KEPT_SECONDS)
-        async with self._db.reading() as connection:
-            newest_first = query.order_by(row.last_seen.desc(), row.digest).limit(limit)
-            return list(map(_record, (await connection.execute(newest_first)).mappings()))
+        return await self._db.rows(query.order_by(row.last_seen.desc(), row.digest).limit(limit), _record)
 
     async def count(self, now: float) -> int:
         is_shown = unplaced_streams.c.last_seen >= now - KEPT_SECONDS
-        async with self._db.reading() as connection:
-            query = select(func.count()).select_from(unplaced_streams).where(is_shown)
-            return int((await connection.execute(query)).scalar_one())
+        return await self._db.value(select(func.count()).select_from(unplaced_streams).where(is_shown), 0)
 
 
 def _row(stream: UnplacedStream) -> dict[str, Any]:

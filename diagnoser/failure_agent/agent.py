@@ -6,7 +6,7 @@ whatever touches a node or launches again (``recovery.policy.mode_for``). Whatev
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 
 import structlog
@@ -74,33 +74,24 @@ def reasons_to_ask(diagnosis: Diagnosis, when: LLMTrigger) -> tuple[AskReason, .
     return (AskReason.EXPLANATION,)
 
 
+@dataclass(eq=False)
 class FailureAgent:
     """clock: monotonic seconds."""
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        config: ConsultationConfig,
-        policy: Policy,
-        metrics: Metrics,
-        *,
-        when: LLMTrigger,
-        clock: Callable[[], float],
-    ) -> None:
-        self._model = model
-        self._config = config
-        self._policy = policy
-        self._metrics = metrics
-        self._when = when
-        self._clock = clock
+    model: LanguageModel
+    config: ConsultationConfig
+    policy: Policy
+    metrics: Metrics
+    _: KW_ONLY
+    when: LLMTrigger
+    clock: Callable[[], float]
 
     def with_switches(self, switches: AblationSwitches) -> "FailureAgent":
         """The same agent with parts of its consultations left out."""
-        config = replace(self._config, switches=switches)
-        return FailureAgent(self._model, config, self._policy, self._metrics, when=self._when, clock=self._clock)
+        return replace(self, config=replace(self.config, switches=switches))
 
     def reasons_to_ask(self, diagnosis: Diagnosis) -> tuple[AskReason, ...]:
-        return reasons_to_ask(diagnosis, self._when)
+        return reasons_to_ask(diagnosis, self.when)
 
     async def consult(
         self,
@@ -112,7 +103,7 @@ class FailureAgent:
 
         confidences: how sure each model's verdicts are by the site's judged cases.
         """
-        consultation, started = Consultation(self._model, subject, self._config), self._clock()
+        consultation, started = Consultation(self.model, subject, self.config), self.clock()
         answers: tuple[Checked, ...] = ()
         failure: ModelFailed | None = None
         try:
@@ -122,20 +113,20 @@ class FailureAgent:
         except ModelFailed as error:
             failure = error
         use = replace(
-            self._model_use(consultation.usage, self._clock() - started, failure),
+            self._model_use(consultation.usage, self.clock() - started, failure),
             asked=asked,
             before=rules_verdict(subject.diagnosis),
             tools=consultation.tool_uses,
             hypotheses=_hypotheses(answers),
         )
-        self._metrics.observe_consultation(use)
+        self.metrics.observe_consultation(use)
         if failure:
             return _unchanged(subject.diagnosis, use, failure)
         limit = confidences.get(use.model, CONFIDENCE_UNJUDGED)
         return self._merged(subject, replace(subject.diagnosis, model=use), answers, asked, limit)
 
     def _model_use(self, usage: UsageCounter, seconds: float, failure: ModelFailed | None) -> ModelUse:
-        prompt, reason = self._config.prompt, str(failure.reason) if failure else ""
+        prompt, reason = self.config.prompt, str(failure.reason) if failure else ""
         return ModelUse(
             usage.model,
             prompt.label,
@@ -187,7 +178,7 @@ class FailureAgent:
         """Type, line and words are the model's, rank and node too where it shows them; the action is the table's."""
         answer, confidence = best.answer, min(limit, _stated(answers))
         root = _root_cause(subject, diagnosis, answers, best)
-        model = diagnosis.model.model if diagnosis.model else self._model.name
+        model = diagnosis.model.model if diagnosis.model else self.model.name
         verdict = replace(
             diagnosis,
             outcome=_outcome(subject, diagnosis, answer),
@@ -204,7 +195,7 @@ class FailureAgent:
             grounds=DecisionBasis(),
             rivals=(),
         )
-        verdict = replace(verdict, recovery=self._policy.advise(case_of(verdict, labels_of(subject.facts.job))))
+        verdict = replace(verdict, recovery=self.policy.advise(case_of(verdict, labels_of(subject.facts.job))))
         return _with_effect(verdict, ModelEffect.DECIDED, *_remarks(answer), *best.notes)
 
 

@@ -6,7 +6,7 @@ Offsets make a request that comes again count once, also where several replicas 
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Protocol
 
 from diagnoser.adapters.sql.logs import LogRepository
@@ -124,42 +124,37 @@ class _GroupCommit:
     losses: list[Losses]
 
 
+@dataclass(eq=False)
 class IngestService:
-    """Accepts requests and commits them in groups. ``run`` must be running; one instance per process."""
+    """Accepts requests and commits them in groups. ``run`` must be running; one instance per process.
 
-    def __init__(
-        self,
-        store: LogRepository,
-        compressor: Callable[[], Compressor],
-        metrics: Metrics,
-        *,
-        pending_limit: int = PENDING_BYTES,
-        mapping: FieldMapping = DEFAULT,
-        unplaced: UnattributedStreams | None = None,
-        raw_bytes: int = RAW_BYTES,
-        trace: Trace = untraced,
-    ) -> None:
-        """mapping: places what carries labels. unplaced: is told what cannot be placed. raw_bytes: see ``RAW_BYTES``;
-        where lines are archived as they came, all of them are stored so first."""
-        self._store = store
-        self._compressor = compressor
-        self._metrics = metrics
-        self._raw_bytes = raw_bytes
-        self._trace = trace
-        self._mapping = mapping
-        self._unplaced = unplaced
+    mapping: places what carries labels. unplaced: is told what cannot be placed. raw_bytes: see ``RAW_BYTES``; where
+    lines are archived as they came, all of them are stored so first.
+    """
+
+    logs: LogRepository
+    compressor: Callable[[], Compressor]
+    metrics: Metrics
+    _: KW_ONLY
+    pending_limit: InitVar[int] = PENDING_BYTES
+    mapping: FieldMapping = DEFAULT
+    unplaced: UnattributedStreams | None = None
+    raw_bytes: int = RAW_BYTES
+    trace: Trace = untraced
+
+    def __post_init__(self, pending_limit: int) -> None:
         self._pending = FairQueue[_Pending](pending_limit)
         self._committed = -COMMIT_SPACING
         self._failed, self._failure = 0.0, ""
         self._known = _KnownCursors(CURSORS_KNOWN)
-        self._backlog = CompressionBacklog(store)
+        self._backlog = CompressionBacklog(self.logs)
         self._arrived = asyncio.Event()
 
     async def parse_body(self, body: bytes, format: BodyFormat, defaults: RecordDefaults, received: float) -> Batch:
         """For ``accept_batch``. Raises BadInput."""
         if format.is_cheap or len(body) <= INLINE_BYTES:
-            return format.parse(body, defaults, received, self._mapping)
-        return await asyncio.to_thread(format.parse, body, defaults, received, self._mapping)
+            return format.parse(body, defaults, received, self.mapping)
+        return await asyncio.to_thread(format.parse, body, defaults, received, self.mapping)
 
     async def accept_batch(
         self,
@@ -178,8 +173,8 @@ class IngestService:
         Raises OutOfScope when all lines are of refused jobs, Overloaded when too many lines of this job wait already,
         for a commit or to be compressed, or Unavailable when they could not be committed.
         """
-        if self._unplaced and batch.unplaced:
-            self._unplaced.note(batch, protocol, defaults, received)
+        if self.unplaced and batch.unplaced:
+            self.unplaced.note(batch, protocol, defaults, received)
         if not batch.blocks:
             receipt = IngestReceipt(rejected=batch.rejected, errors=tuple(batch.errors), unplaced=batch.unplaced_lines)
             self._count(receipt, 0)
@@ -214,7 +209,7 @@ class IngestService:
         later = [target for target in batch.blocks if not self._is_known(batch, target)]
         if not later:
             return {}
-        newest = await self._store.newest_of_registered({target.job for target in later})
+        newest = await self.logs.newest_of_registered({target.job for target in later})
         ahead: dict[Target, str] = {}
         for job, attempt in later:
             if attempt is not None and attempt > newest.get(job, MAX_LEAP) + 1:
@@ -249,7 +244,7 @@ class IngestService:
         self._pending.put(turn, pending.size, pending)
         self._arrived.set()
         receipt = await pending.done
-        self._metrics.commit_seconds.observe(loop.time() - began)
+        self.metrics.commit_seconds.observe(loop.time() - began)
         return receipt
 
     def check_commits(self) -> None:
@@ -293,7 +288,7 @@ class IngestService:
                 await self._settle([pending])
             return
         except Exception as error:
-            self._metrics.observe_failed_commit(error)
+            self.metrics.observe_failed_commit(error)
             if not isinstance(error, Unavailable):
                 error = Unavailable(f"the lines were not stored: {error}")
             self._failed, self._failure = asyncio.get_running_loop().time(), str(error)
@@ -322,14 +317,14 @@ class IngestService:
             cursors = await self._cursors(streams, new_parts)
             commit = await asyncio.to_thread(self._build, group, keys, cursors)
             try:
-                await self._store.append(commit.appends, advances)
+                await self.logs.append(commit.appends, advances)
             except (OffsetsMoved, OwnerMoved):
                 raise
             except Conflict:
                 self._known.forget(commit.appends)
                 continue  # another replica wrote to one of the streams: look again at what is covered
             self._known.note(commit.appends)
-            self._metrics.observe_losses(commit.losses)
+            self.metrics.observe_losses(commit.losses)
             await self._follow_up(commit.appends)
             return commit.receipts
         raise Unavailable("other writers of the same streams kept winning")
@@ -342,7 +337,7 @@ class IngestService:
         for pending in group:
             targets.update(pending.batch.blocks)
         unnumbered = {target.job for target in targets if target.attempt is None}
-        latest = await self._store.current_attempts(unnumbered) if unnumbered else {}
+        latest = await self.logs.current_attempts(unnumbered) if unnumbered else {}
         hour = node_logs.hour_of(max(pending.received for pending in group))
         over = _parts_before(hour, latest)
         latest |= dict.fromkeys(over, hour)
@@ -354,7 +349,7 @@ class IngestService:
 
     def _count(self, receipt: IngestReceipt, size: int) -> None:
         counts = {"accepted": receipt.lines, "duplicate": receipt.duplicates}
-        self._metrics.observe_ingest(size, **counts, rejected=receipt.rejected, cut=receipt.cut)
+        self.metrics.observe_ingest(size, **counts, rejected=receipt.rejected, cut=receipt.cut)
 
     async def _cursors(
         self, streams: Mapping[AttemptKey, Collection[Stream]], new_parts: Mapping[AttemptKey, AttemptKey]
@@ -362,10 +357,10 @@ class IngestService:
         """A new part of a node's log continues the line numbers of the part before, in all of its streams."""
         cursors, unknown = self._remembered(streams)
         if unknown:
-            for key, stored in (await self._store.stream_cursors(unknown)).items():
+            for key, stored in (await self.logs.stream_cursors(unknown)).items():
                 cursors[key] |= stored
         if new_parts:
-            before = await self._store.cursors(list(new_parts.values()))
+            before = await self.logs.cursors(list(new_parts.values()))
             for key, part in new_parts.items():
                 if not cursors[key]:
                     cursors[key] = {stream: Cursor(cursor.covered) for stream, cursor in before[part].items()}
@@ -392,9 +387,9 @@ class IngestService:
             if not append.fatal:
                 continue
             if _is_node(append.attempt.job):
-                await self._store.revisit(append.attempt.job, append.received - node_logs.AFTER, append.received)
+                await self.logs.revisit(append.attempt.job, append.received - node_logs.AFTER, append.received)
             else:
-                self._trace(TraceStep.INGEST, append.attempt, append.received)
+                self.trace(TraceStep.INGEST, append.attempt, append.received)
 
     def _build(
         self, group: Sequence[_Pending], keys: Mapping[Target, AttemptKey], cursors: AttemptCursors
@@ -430,8 +425,8 @@ class IngestService:
     def _append(self, key: AttemptKey, commit: _AttemptCommit) -> tuple[Append, Losses | None]:
         """An attempt's share of a commit; with what compression dropped, where it was compressed at once."""
         cursors = {stream: (commit.versions[stream], ranges) for stream, ranges in commit.covered.items()}
-        compressor, size = self._compressor(), sum(len(block.data) for block in commit.blocks)
-        if 0 < size <= self._raw_bytes and not _is_node(key.job):  # what nodes say is rare, and read by many attempts
+        compressor, size = self.compressor(), sum(len(block.data) for block in commit.blocks)
+        if 0 < size <= self.raw_bytes and not _is_node(key.job):  # what nodes say is rare, and read by many attempts
             text = b"\n".join(block.data.removesuffix(b"\n") for block in commit.blocks)
             fatal = compressor.has_fatal(text)
             packed = pack(commit.blocks)

@@ -23,42 +23,37 @@ class RetentionConfig:
     baseline_hours: int = 0
 
 
+@dataclass(eq=False)
 class Maintenance:
     """Call ``sweep`` now and then. Raises Unavailable."""
 
-    def __init__(
-        self,
-        store: SqlStore,
-        plans: PlanService,
-        clock: Clock,
-        config: RetentionConfig = RetentionConfig(),
-        retention: Retention | None = None,
-    ) -> None:
-        self._store = store
-        self._plans = plans
-        self._clock = clock
-        self._config = config
-        self._retention = retention
+    store: SqlStore
+    plans: PlanService
+    clock: Clock
+    config: RetentionConfig = RetentionConfig()
+    retention: Retention | None = None
+
+    def __post_init__(self) -> None:
         self._swept = 0  # the newest part of node logs at the last sweep
 
     async def sweep(self) -> None:
         await self._drop_old_parts()
         await self._expire_plans()
-        if self._retention:
-            await self._retention.step()
+        if self.retention:
+            await self.retention.step()
 
     async def _drop_old_parts(self) -> None:
         """Drop expired node logs and clean runs. They are stored by the hour, so once an hour is enough."""
-        hour = newest = node_logs.hour_of(self._clock())
+        hour = newest = node_logs.hour_of(self.clock())
         if hour == self._swept:
             return
-        if self._retention:
-            newest = node_logs.hour_of(await self._retention.trusted_time())
-        await self._store.node_logs.drop_parts(NODE_LOG, newest - self._config.node_log_hours)
-        await self._store.node_logs.drop_parts(CLEAN_RUNS, newest - self._config.baseline_hours)
+        if self.retention:
+            newest = node_logs.hour_of(await self.retention.trusted_time())
+        await self.store.node_logs.drop_parts(NODE_LOG, newest - self.config.node_log_hours)
+        await self.store.node_logs.drop_parts(CLEAN_RUNS, newest - self.config.baseline_hours)
         self._swept = hour
 
     async def _expire_plans(self) -> None:
-        now = self._clock()
-        for plan in await self._store.plans.expired(now, EXPIRED_AT_ONCE):
-            await self._plans.change(plan, now, self._plans.commands.expire(now))
+        now = self.clock()
+        for plan in await self.store.plans.expired(now, EXPIRED_AT_ONCE):
+            await self.plans.change(plan, now, self.plans.commands.expire(now))

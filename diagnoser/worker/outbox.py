@@ -106,29 +106,21 @@ class RateLimiter:
         return slot - now
 
 
+@dataclass(eq=False)
 class Outbox:
     """Made once; ``run`` it as a task, or ``step`` it in a test."""
 
-    def __init__(
-        self,
-        store: OutboxRepository,
-        senders: Mapping[MessageKind, Sender],
-        clock: Clock,
-        wake: WakeSignal,
-        rng: Random,
-        metrics: Metrics,
-        pace: OutboxConfig = OutboxConfig(),
-        trace: Trace = untraced,
-    ) -> None:
-        self._store = store
-        self._senders = senders
-        self._clock = clock
-        self._wake = wake
-        self._rng = rng
-        self._metrics = metrics
-        self._pace = pace
-        self._trace = trace
-        self._rate_limiter = RateLimiter(pace.rates)
+    store: OutboxRepository
+    senders: Mapping[MessageKind, Sender]
+    clock: Clock
+    wake: WakeSignal
+    rng: Random
+    metrics: Metrics
+    pace: OutboxConfig = OutboxConfig()
+    trace: Trace = untraced
+
+    def __post_init__(self) -> None:
+        self._rate_limiter = RateLimiter(self.pace.rates)
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -139,31 +131,31 @@ class Outbox:
                     continue
             except Unavailable as error:
                 self._log.warning("outbox_waits", error=str(error))
-            await self._wake.wait(self._pace.poll)
+            await self.wake.wait(self.pace.poll)
 
     async def step(self) -> int:
         """One round over what is due: the number of effects that were handled. Raises Unavailable."""
-        claiming = self._store.claim(self._clock(), self._pace.lease, self._pace.at_once)
+        claiming = self.store.claim(self.clock(), self.pace.lease, self.pace.at_once)
         async with claimed(claiming, self._release_on_shutdown) as due:
             if due:
-                async with renewed(partial(self._store.extend, due), self._pace.lease, self._clock):
+                async with renewed(partial(self.store.extend, due), self.pace.lease, self.clock):
                     await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
 
     async def _release_on_shutdown(self, due: DueMessage) -> None:
-        await self._store.record_delivery(due, "deferred", retry_at=self._clock())
+        await self.store.record_delivery(due, "deferred", retry_at=self.clock())
 
     async def _handle(self, due: DueMessage) -> None:
-        now = self._clock()
+        now = self.clock()
         wait = self._rate_limiter.wait(due.message, now) if due.message.expires > now else 0.0
         if wait:
             with suppress(Unavailable):
-                await self._store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
+                await self.store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
             return
         result = await self._try(due.message)
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else result.until
-            await self._store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)
+            await self.store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)
         except Unavailable as error:  # the lease ends by itself, then the effect is sent again
             self._log.warning("effect_unsettled", key=due.message.key, error=str(error))
             return
@@ -171,13 +163,13 @@ class Outbox:
         self._trace_delivery(due, result, now)
 
     async def _try(self, effect: OutboxMessage) -> _Result:
-        sender = self._senders.get(effect.kind)
-        if effect.expires <= self._clock():
+        sender = self.senders.get(effect.kind)
+        if effect.expires <= self.clock():
             return _EXPIRED
         if sender is None:
             return _Result("dead", "dead", DeliveryResult.NO_SENDER, "no receiver is configured")
         try:
-            async with asyncio.timeout(self._pace.send):
+            async with asyncio.timeout(self.pace.send):
                 await sender.send(effect)
         except DeliveryError as error:
             if error.permanent:
@@ -196,17 +188,17 @@ class Outbox:
 
     def _retry_at(self, due: DueMessage, result: _Result) -> float:
         """Never before the receiver's own retry time, never after the expiry, when the message is given up."""
-        longest = min(self._pace.longest, self._pace.first * 2.0 ** min(due.tries, 60))
-        wait = max(self._rng.uniform(0.0, longest), result.retry_after or 0.0)
-        return min(self._clock() + wait, due.message.expires)
+        longest = min(self.pace.longest, self.pace.first * 2.0 ** min(due.tries, 60))
+        wait = max(self.rng.uniform(0.0, longest), result.retry_after or 0.0)
+        return min(self.clock() + wait, due.message.expires)
 
     def _trace_delivery(self, due: DueMessage, result: _Result, since: float) -> None:
-        if self._trace is untraced:  # whom a message is about stands in its body
+        if self.trace is untraced:  # whom a message is about stands in its body
             return
         about = subject(due.message)
         if about is not None:
             attempt, diagnosis = about
-            self._trace(
+            self.trace(
                 TraceStep.DELIVER,
                 attempt,
                 since,
@@ -219,7 +211,7 @@ class Outbox:
             )
 
     def _report(self, due: DueMessage, result: _Result) -> None:
-        self._metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()
+        self.metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()
         level = self._log.info if result.state in ("sent", "withheld", "deferred") else self._log.warning
         level(
             "effect_handled",

@@ -53,39 +53,33 @@ class RetentionAges:
     audit_days: int = 0
 
 
+@dataclass(eq=False)
 class Retention:
     """Call ``step`` now and then; all replicas may. Raises Unavailable."""
 
-    def __init__(
-        self,
-        store: SqlStore,
-        clock: Clock,
-        ages: RetentionAges,
-        metrics: Metrics,
-        archive: Archive | None = None,
-        monotonic: Clock = time.monotonic,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._ages = ages
-        self._metrics = metrics
-        self._archive = archive
+    store: SqlStore
+    clock: Clock
+    ages: RetentionAges
+    metrics: Metrics
+    archive: Archive | None = None
+    monotonic: Clock = time.monotonic
+
+    def __post_init__(self) -> None:
         self._rested, self._pause = float("-inf"), PAUSE
         self._excess: int | None = None  # bytes to drop; None: to be counted
         self._archive_excess: int | None = None
         self._swept = float("-inf")
         self._swept_to = ""  # key of the object that was looked at last
-        self._monotonic = monotonic
-        self._asked, self._warned = monotonic(), float("-inf")  # when the time was asked for, and doubted, last
+        self._asked, self._warned = self.monotonic(), float("-inf")  # when the time was asked for, and doubted, last
         self._now = 0.0
 
     async def step(self) -> int:
         """How much was dropped; 0 when there is nothing to do, now or for a while."""
-        started = self._clock()
+        started = self.clock()
         if 0 <= started - self._rested < self._pause:
             return 0
         count = await self.drop(await self.trusted_time())
-        self._rested, self._pause = self._clock(), PAUSE
+        self._rested, self._pause = self.clock(), PAUSE
         if count:
             self._pause = WORK_PAUSE * (self._rested - started)
         return count
@@ -94,9 +88,9 @@ class Retention:
         """The time by which what is old may go: nothing brings it back where this clock is wrong. 0.0 while it differs
         from the database's. Where that has none of its own, the time of the last drop moves on thirty times as fast as
         time passes, so that a site that was off for a month has caught up in a day."""
-        now, running = self._clock(), self._monotonic()
+        now, running = self.clock(), self.monotonic()
         passed, self._asked = running - self._asked, running
-        last, database = await self._store.retention.clocks()
+        last, database = await self.store.retention.clocks()
         trusted = now
         if database and abs(now - database) > CLOCKS_DIFFER:
             trusted = 0.0
@@ -106,14 +100,14 @@ class Retention:
             self._warned = running
             why = "the database's clock" if database else "the last drop"
             structlog.get_logger().warning("clock_doubted", ahead_seconds=round(now - (database or last)), of=why)
-            self._metrics.retention_refused.inc()
+            self.metrics.retention_refused.inc()
         if trusted:
-            await self._store.retention.note_clock(trusted)
+            await self.store.retention.note_clock(trusted)
         return trusted
 
     async def drop(self, now: float | None = None) -> int:
         """The same at once, without the pause. now: None for that of the clock, whatever it shows."""
-        self._now = self._clock() if now is None else now
+        self._now = self.clock() if now is None else now
         for work in (self._logins, self._by_age, self._by_size, self._archived, self._sweep):
             if count := await work():
                 return count
@@ -121,10 +115,10 @@ class Retention:
         return 0
 
     async def _logins(self) -> int:
-        return await self._store.logins.drop(self._clock() - LOGIN_SECONDS, ROWS)
+        return await self.store.logins.drop(self.clock() - LOGIN_SECONDS, ROWS)
 
     async def _by_age(self) -> int:
-        ages, store = self._ages, self._store
+        ages, store = self.ages, self.store
         rows: tuple[tuple[str, int, Callable[[float, int], Awaitable[int]]], ...] = (
             ("messages", ages.messages_days, store.retention.drop_messages),
             ("dumps", ages.dumps_days, store.retention.drop_dumps),
@@ -137,49 +131,49 @@ class Retention:
         )
         for kind, days, drop in rows:
             if days and (count := await drop(self._before(days), ROWS)):
-                self._metrics.dropped.labels(kind).inc(count)
+                self.metrics.dropped.labels(kind).inc(count)
                 return count
         return await self._drop_attempts(self._before(ages.attempts_days)) if ages.attempts_days else 0
 
     async def _by_size(self) -> int:
         """The size is counted once, and then reckoned by what is dropped."""
-        if not self._ages.stored_bytes:
+        if not self.ages.stored_bytes:
             return 0
         if self._excess is None:
-            self._excess = await self._store.retention.stored_bytes() - self._ages.stored_bytes
+            self._excess = await self.store.retention.stored_bytes() - self.ages.stored_bytes
         if self._excess <= 0:
             return 0
         return await self._drop_attempts(self._before(1))
 
     async def _archived(self) -> int:
         """What is dropped here is forgotten first, and swept then."""
-        ages = self._ages
+        ages = self.ages
         if ages.archive_days and (count := await self._forget(self._before(ages.archive_days))):
             return count
         if not ages.archived_bytes:
             return 0
         if self._archive_excess is None:
-            self._archive_excess = await self._store.archive.archived_bytes() - ages.archived_bytes
+            self._archive_excess = await self.store.archive.archived_bytes() - ages.archived_bytes
         return await self._forget(self._before(1)) if self._archive_excess > 0 else 0
 
     async def _forget(self, before: float) -> int:
-        count, size = await self._store.archive.drop_archived(before, ROWS)
+        count, size = await self.store.archive.drop_archived(before, ROWS)
         if self._archive_excess is not None:
             self._archive_excess -= size
-        self._metrics.dropped.labels("archived").inc(count)
+        self.metrics.dropped.labels("archived").inc(count)
         return count
 
     async def _sweep(self) -> int:
         """What nothing refers to: jobs that never ran, and objects of dropped lines or of a compaction that crashed."""
-        if 0 <= self._clock() - self._swept < SWEEP_PAUSE:
+        if 0 <= self.clock() - self._swept < SWEEP_PAUSE:
             return 0
-        days = self._ages.attempts_days
-        if days and (count := await self._store.retention.drop_empty_jobs(self._before(days), ROWS)):
-            self._metrics.dropped.labels("jobs").inc(count)
+        days = self.ages.attempts_days
+        if days and (count := await self.store.retention.drop_empty_jobs(self._before(days), ROWS)):
+            self.metrics.dropped.labels("jobs").inc(count)
             return count
-        if self._archive and (count := await self._sweep_objects(self._archive)):
+        if self.archive and (count := await self._sweep_objects(self.archive)):
             return count
-        self._swept = self._clock()
+        self._swept = self.clock()
         return 0
 
     async def _sweep_objects(self, archive: Archive) -> int:
@@ -187,16 +181,16 @@ class Retention:
         objects = await archive.objects(self._swept_to, OBJECTS)
         self._swept_to = objects[-1].key if objects else ""
         settled = [stored.key for stored in objects if stored.changed < self._now - SWEPT_AFTER]
-        if settled and (orphans := sorted(set(settled) - await self._store.archive.archived_keys(settled))):
+        if settled and (orphans := sorted(set(settled) - await self.store.archive.archived_keys(settled))):
             await archive.delete(orphans)
         return len(objects)
 
     async def _drop_attempts(self, before: float) -> int:
-        dropped = await self._store.retention.drop_attempts(before, ATTEMPTS)
+        dropped = await self.store.retention.drop_attempts(before, ATTEMPTS)
         if self._excess is not None:
             self._excess -= dropped.stored
         for kind in ("attempts", "diagnoses", "plans"):
-            self._metrics.dropped.labels(kind).inc(getattr(dropped, kind))
+            self.metrics.dropped.labels(kind).inc(getattr(dropped, kind))
         return dropped.attempts
 
     def _before(self, days: int) -> float:

@@ -124,55 +124,37 @@ class WorkerConfig:
     catch_up: float = 0.0
 
 
+@dataclass(eq=False, kw_only=True)
 class Worker:
-    """Made once; ``run`` it as a task, or ``step`` it in a test and ``finish`` what it started."""
+    """Made once; ``run`` it as a task, or ``step`` it in a test and ``finish`` what it started.
 
-    def __init__(
-        self,
-        *,
-        store: WorkRepository,
-        logs: AttemptLogs,
-        context: DiagnosisContext,
-        analysis: Analysis,
-        confirmed_failures: ConfirmedFailures,
-        planner: DecisionPlanner,
-        shadow: ShadowEvaluation,
-        llm_stage: LLMStage | None,
-        plans: PlanService,
-        maintenance: Maintenance,
-        clock: Clock,
-        attempts_due: WakeSignal,
-        outbox: WakeSignal,
-        metrics: Metrics,
-        config: WorkerConfig,
-        evidence: EvidenceCollector | None = None,
-        diverged: MetricWatch | None = None,
-        trace: Trace = untraced,
-    ) -> None:
-        """attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
+    attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
 
-        evidence: told of runs that may hang; None: nobody is asked for dumps.
-        diverged: tells of runs whose loss diverged; None: nobody watches.
-        """
-        self._store = store
-        self._logs = logs
-        self._context = context
-        self._analysis = analysis
-        self._confirmed_failures = confirmed_failures
-        self._planner = planner
-        self._shadow = shadow
-        self._llm_stage = llm_stage
-        self._plans = plans
-        self._maintenance = maintenance
-        self._clock = clock
-        self._attempts_due = attempts_due
-        self._outbox = outbox
-        self._metrics = metrics
-        self._config = config
-        self._evidence = evidence
-        self._diverged = diverged
-        self._trace = trace
-        self._llm_seats = asyncio.Semaphore(config.llm_stages_max)
+    evidence: told of runs that may hang; None: nobody is asked for dumps.
+    diverged: tells of runs whose loss diverged; None: nobody watches.
+    """
+
+    store: WorkRepository
+    logs: AttemptLogs
+    context: DiagnosisContext
+    analysis: Analysis
+    confirmed_failures: ConfirmedFailures
+    planner: DecisionPlanner
+    shadow: ShadowEvaluation
+    llm_stage: LLMStage | None
+    plans: PlanService
+    maintenance: Maintenance
+    clock: Clock
+    attempts_due: WakeSignal
+    outbox: WakeSignal
+    metrics: Metrics
+    config: WorkerConfig
+    evidence: EvidenceCollector | None = None
+    diverged: MetricWatch | None = None
+    trace: Trace = untraced
+
+    def __post_init__(self) -> None:
+        self._llm_seats = asyncio.Semaphore(self.config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
         self._next_hang_check = 0.0
         self._last_round = -inf
@@ -190,10 +172,10 @@ class Worker:
 
     async def step(self) -> int:
         """One round over what is due: the number of claims that were handled. Raises Unavailable."""
-        config = self._config
+        config = self.config
         self._wait_for_shippers()
-        await self._analysis.refresh()
-        due = self._store.claim_attempts(self._clock(), config.timing, config.lease, config.claims_max)
+        await self.analysis.refresh()
+        due = self.store.claim_attempts(self.clock(), config.timing, config.lease, config.claims_max)
         async with (
             claimed(due, self._release_on_shutdown) as claims,
             claimed(self._claim_silent_attempts(), self._release_on_shutdown) as silent,
@@ -202,16 +184,16 @@ class Worker:
         ):
             judged = [self._handle(claim, self._check_for_hang) for claim in (*silent, *still)]
             await asyncio.gather(*(self._handle(claim, self._process) for claim in (*claims, *diverged)), *judged)
-        await self._maintenance.sweep()
-        self._last_round = self._clock()
+        await self.maintenance.sweep()
+        self._last_round = self.clock()
         return len(claims) + len(silent) + len(diverged) + len(still)
 
     def _wait_for_shippers(self) -> None:
         """Call no run silent at first where nothing could be heard: at a start, and after the clock jumped, the machine
         was suspended, or the database was away."""
-        now = self._clock()
-        if now - self._last_round > self._config.poll + _STANDSTILL:
-            self._next_hang_check = max(self._next_hang_check, now + self._config.catch_up)
+        now = self.clock()
+        if now - self._last_round > self.config.poll + _STANDSTILL:
+            self._next_hang_check = max(self._next_hang_check, now + self.config.catch_up)
 
     async def finish(self) -> None:
         """Wait for the LLM stages that are under way."""
@@ -223,17 +205,17 @@ class Worker:
                 return
         except Unavailable as error:
             self._log.warning("worker_waits", error=str(error))
-        await self._attempts_due.wait(await self._pause())
+        await self.attempts_due.wait(await self._pause())
 
     async def _pause(self) -> float:
         """Until the next attempt that has ended is due, or a run will have been silent for long, if that is soon."""
-        config, pause = self._config, self._config.poll
+        config, pause = self.config, self.config.poll
         with suppress(Unavailable):
-            now = self._clock()
-            ended = await self._store.next_end(config.timing)
+            now = self.clock()
+            ended = await self.store.next_end(config.timing)
             if ended is not None:
                 pause = min(pause, ended - now)
-            silent = await self._store.next_silence(now, config.hang_check_idle, config.poll)
+            silent = await self.store.next_silence(now, config.hang_check_idle, config.poll)
             if silent is not None:
                 pause = min(pause, max(silent, self._next_hang_check) - now)
         return max(SLEEP_MIN, pause)
@@ -242,7 +224,7 @@ class Worker:
         key = claim.attempt.key
         try:
             with bound_contextvars(job=key.job, attempt=key.number):  # of all that is logged meanwhile
-                async with renewed(partial(self._store.extend, claim), self._config.lease, self._clock):
+                async with renewed(partial(self.store.extend, claim), self.config.lease, self.clock):
                     result = await process(claim)
             self._log_result(key, result)
         except Conflict:
@@ -260,17 +242,17 @@ class Worker:
 
         log: where it is loaded already. limit: how long the run may be silent, where that was asked.
         """
-        started, key = self._clock(), claim.attempt.key
-        log = log or await self._logs.load(key)
-        facts = await self._context.facts(claim)
-        diagnosis = await self._analysis.analyze(log, facts)
-        if claim.attempt.ended is None and await self._store.hand_back_ended(claim):
+        started, key = self.clock(), claim.attempt.key
+        log = log or await self.logs.load(key)
+        facts = await self.context.facts(claim)
+        diagnosis = await self.analysis.analyze(log, facts)
+        if claim.attempt.ended is None and await self.store.hand_back_ended(claim):
             return ClaimResult.ENDED_MEANWHILE
         if not is_sound(claim, diagnosis):
-            matcher = self._confirmed_failures
-            diagnosis = await matcher.match_confirmed_failure(key, diagnosis, log, facts, self._analysis)
+            matcher = self.confirmed_failures
+            diagnosis = await matcher.match_confirmed_failure(key, diagnosis, log, facts, self.analysis)
         if is_sound(claim, diagnosis):
-            await self._store.release(claim, self._next_look(claim, limit, diagnosis))
+            await self.store.release(claim, self._next_look(claim, limit, diagnosis))
             return ClaimResult.SOUND
         if may_go_on(claim, diagnosis) and await self._put_off(claim, log):
             return ClaimResult.MAY_GO_ON
@@ -278,17 +260,17 @@ class Worker:
         record, saved = await self._save(claim, diagnosis, started)
         self._start_llm_stage(claim, record, log, facts)
         await self._ask_for_evidence(claim, record, saved.plan)
-        await self._shadow.observe(record, log, facts)
-        await self._context.record_baseline(claim, diagnosis, log)
+        await self.shadow.observe(record, log, facts)
+        await self.context.record_baseline(claim, diagnosis, log)
         return ClaimResult.SAVED
 
     async def _ask_for_evidence(self, claim: Claim, record: DiagnosisRecord, plan: Plan | None) -> None:
         """Ask for the dumps that a failure left, and for a second look at a hang whose plan waits for that."""
-        if self._evidence is None:
+        if self.evidence is None:
             return
-        await self._evidence.failed(claim, record.diagnosis)
+        await self.evidence.failed(claim, record.diagnosis)
         if plan and (plan.diagnosis, plan.reason) == (record.id, PlanReason.ONE_LOOK):
-            await self._evidence.look_again(claim)
+            await self.evidence.look_again(claim)
 
     async def _put_off(self, claim: Claim, log: AttemptLog) -> bool:
         """Leave a run alone that may go on, until it is silent for longer than its rhythm explains. Whether it is not
@@ -296,8 +278,8 @@ class Worker:
 
         After a minute its ranks are looked at meanwhile: peers of one that died show whom they wait for.
         """
-        limit = await self._analysis.patience(claim.job, log, await self._context.baseline(claim.job))
-        now, last_line = self._clock(), claim.attempt.last_line
+        limit = await self.analysis.patience(claim.job, log, await self.context.baseline(claim.job))
+        now, last_line = self.clock(), claim.attempt.last_line
         stands_still, look = last_line + stands_still_after(limit), last_line + stands_still_after(None)
         if claim.attempt.fatal is not None and (limit is None or not limit.known):
             # What is left of a process that died may go on printing.
@@ -308,22 +290,22 @@ class Worker:
             await self._dumps_came(claim)
             look = now + (now - last_line) * _LOOK_AGAIN
         if claim.attempt.fatal is None:
-            await self._store.release(claim, min(stands_still, look))
+            await self.store.release(claim, min(stands_still, look))
         else:
-            await self._store.put_off(claim, min(stands_still, look), self._config.timing)
+            await self.store.put_off(claim, min(stands_still, look), self.config.timing)
         return True
 
     async def _save(
         self, claim: Claim, diagnosis: Diagnosis, started: float
     ) -> tuple[DiagnosisRecord, TransitionResult]:
         """Publish the verdict with its plan and messages, in one transaction. started: when it was begun."""
-        decision = self._planner.decide(claim, diagnosis, self._clock())
+        decision = self.planner.decide(claim, diagnosis, self.clock())
         record = decision.record
-        await self._shadow.confirm_from_recovery(claim, record)
-        saved = await self._store.save_diagnosis(claim, record, decision.plan, decision.messages, decision.transition)
-        self._metrics.observe_diagnosis(diagnosis, self._clock() - started)
+        await self.shadow.confirm_from_recovery(claim, record)
+        saved = await self.store.save_diagnosis(claim, record, decision.plan, decision.messages, decision.transition)
+        self.metrics.observe_diagnosis(diagnosis, self.clock() - started)
         if not claim.attempt.diagnosed:
-            self._trace(TraceStep.ATTEMPT, claim.attempt.key, failure_visible_at(claim.attempt))
+            self.trace(TraceStep.ATTEMPT, claim.attempt.key, failure_visible_at(claim.attempt))
         await self._follow_saved(record, saved, started)
         return record, saved
 
@@ -333,9 +315,9 @@ class Worker:
         The rest is left alone until the silence, or a new one, is long enough to tell more: the log of a run that
         prints is not read.
         """
-        quiet, longest = self._clock() - claim.attempt.last_line, self._config.hang_diagnosis_idle
-        log = await self._logs.load(claim.attempt.key)
-        limit = await self._analysis.patience(claim.job, log, await self._context.baseline(claim.job))
+        quiet, longest = self.clock() - claim.attempt.last_line, self.config.hang_diagnosis_idle
+        log = await self.logs.load(claim.attempt.key)
+        limit = await self.analysis.patience(claim.job, log, await self.context.baseline(claim.job))
         silence = limit.silence(quiet) if limit else None
         is_hang = silence is not None and (await self._dumps_came(claim) or silence.confirmed)
         said_it_ended = claim.hinted >= claim.attempt.last_line > 0.0
@@ -346,37 +328,37 @@ class Worker:
 
     async def _leave_alone(self, claim: Claim, limit: ExpectedSilence | None, quiet: float) -> None:
         """Give the claim back until the silence tells more. quiet: seconds of silence so far."""
-        longest, next_look, patience = self._config.hang_diagnosis_idle, inf, 0.0
+        longest, next_look, patience = self.config.hang_diagnosis_idle, inf, 0.0
         if limit:
             next_look, patience = limit.next_look(quiet), limit.in_training
-        again = self._clock() + min(next_look, longest - quiet)
-        await self._store.release(claim, again, min(patience or self._next_idle_threshold(claim), longest))
+        again = self.clock() + min(next_look, longest - quiet)
+        await self.store.release(claim, again, min(patience or self._next_idle_threshold(claim), longest))
 
     async def _dumps_came(self, claim: Claim) -> bool:
         """Ask for evidence of a run that may hang; whether dumps of it are there already."""
-        return self._evidence is not None and await self._evidence.suspected(claim)
+        return self.evidence is not None and await self.evidence.suspected(claim)
 
     def _next_idle_threshold(self, claim: Claim) -> float:
         """For a run without a rhythm: a little more each time, until it is beyond what the run takes for a line."""
-        return _PATIENCE_GROWTH * max(claim.patience, self._config.hang_check_idle)
+        return _PATIENCE_GROWTH * max(claim.patience, self.config.hang_check_idle)
 
     async def _release_on_shutdown(self, claim: Claim) -> None:
         """Give a claim back because this process stops. One that is finished belongs to nobody any more."""
         with suppress(Conflict):
-            await self._store.extend(claim, self._clock())
+            await self.store.extend(claim, self.clock())
             self._log_result(claim.attempt.key, ClaimResult.HANDED_OVER)
 
     async def _back_off(self, claim: Claim) -> None:
         """Wait longer after each failure. When even this fails, the lease itself is the wait."""
-        wait = min(self._config.backoff_max, self._config.backoff * 2.0 ** min(claim.tries, 30))
+        wait = min(self.config.backoff_max, self.config.backoff * 2.0 ** min(claim.tries, 30))
         with suppress(Conflict, Unavailable):
-            await self._store.extend(claim, self._clock() + wait)
+            await self.store.extend(claim, self.clock() + wait)
 
     def _start_llm_stage(self, claim: Claim, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None:
-        if self._llm_stage is None:
+        if self.llm_stage is None:
             return
         loaded = None if self._llm_seats.locked() else log  # a task waiting for a seat holds no log text
-        task = asyncio.create_task(self._run_llm_stage(self._llm_stage, claim, record, loaded, facts))
+        task = asyncio.create_task(self._run_llm_stage(self.llm_stage, claim, record, loaded, facts))
         self._llm_tasks.add(task)
         task.add_done_callback(self._llm_tasks.discard)
 
@@ -384,10 +366,10 @@ class Worker:
         self, stage: LLMStage, claim: Claim, record: DiagnosisRecord, log: AttemptLog | None, facts: Facts
     ) -> None:
         async with self._llm_seats:
-            started = self._clock()
+            started = self.clock()
             try:
-                async with asyncio.timeout(self._config.llm_deadline):
-                    better = await stage.run(record, log or await self._logs.load(record.attempt), facts)
+                async with asyncio.timeout(self.config.llm_deadline):
+                    better = await stage.run(record, log or await self.logs.load(record.attempt), facts)
                 result = await self._publish(claim, record, better, started)
             except TimeoutError:
                 self._log_result(record.attempt, ClaimResult.LLM_STAGE_LATE)
@@ -401,8 +383,8 @@ class Worker:
     ) -> ClaimResult:
         if better is None:
             return ClaimResult.LLM_NOT_ASKED
-        new = self._planner.decide(claim, better, self._clock())
-        saved = await self._store.replace_diagnosis(record.id, new.record, new.plan, new.messages, new.transition)
+        new = self.planner.decide(claim, better, self.clock())
+        saved = await self.store.replace_diagnosis(record.id, new.record, new.plan, new.messages, new.transition)
         if saved is None:
             return ClaimResult.LLM_VERDICT_STALE
         await self._follow_saved(new.record, saved, started)
@@ -410,15 +392,15 @@ class Worker:
 
     async def _follow_saved(self, record: DiagnosisRecord, result: TransitionResult, started: float) -> None:
         """Count a verdict that was saved, let its messages go, check the way back of its plan, and trace it."""
-        self._metrics.observe_transition(result)
-        self._outbox.notify()
+        self.metrics.observe_transition(result)
+        self.outbox.notify()
         if result.plan:
-            await self._plans.check_rollback(result.plan, self._clock())
+            await self.plans.check_rollback(result.plan, self.clock())
         self._trace_verdict(record, result, started)
 
     def _trace_verdict(self, record: DiagnosisRecord, result: TransitionResult, started: float) -> None:
         diagnosis = record.diagnosis
-        self._trace(
+        self.trace(
             TraceStep.DIAGNOSE,
             record.attempt,
             started,
@@ -428,27 +410,27 @@ class Worker:
             decided_by=diagnosis.decided_by,
             confidence=diagnosis.confidence,
         )
-        trace_transition(self._trace, result, record.created)
+        trace_transition(self.trace, result, record.created)
 
     async def _claim_diverged(self) -> list[Claim]:
         """Runs that go on although their loss diverged."""
-        return await self._claim_running(self._diverged.take_diverged() if self._diverged else [])
+        return await self._claim_running(self.diverged.take_diverged() if self.diverged else [])
 
     async def _claim_still(self) -> list[Claim]:
         """Runs that print, and make no step: what a monitor beside the training prints is no sign of life."""
-        return await self._claim_running(self._diverged.take_still() if self._diverged else [])
+        return await self._claim_running(self.diverged.take_still() if self.diverged else [])
 
     async def _claim_running(self, keys: Sequence[AttemptKey]) -> list[Claim]:
         if not keys:
             return []
-        return await self._store.claim_running(self._clock(), keys, self._config.lease)
+        return await self.store.claim_running(self.clock(), keys, self.config.lease)
 
     async def _claim_silent_attempts(self) -> list[Claim]:
         """Now and then, runs that may hang; at once again while there are more of them than a round takes."""
-        now, config = self._clock(), self._config
+        now, config = self.clock(), self.config
         if now < self._next_hang_check:
             return []
-        claims = await self._store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
+        claims = await self.store.claim_silent(now, config.hang_check_idle, config.lease, config.claims_max)
         self._next_hang_check = now
         if len(claims) < config.claims_max:
             self._next_hang_check += config.hang_check_interval
@@ -457,9 +439,9 @@ class Worker:
     def _next_look(self, claim: Claim, limit: ExpectedSilence | None, diagnosis: Diagnosis) -> float:
         """When the silence of a sound run will have doubled, or tells more; at once for a run that was claimed for a
         fatal line."""
-        attempt, now = claim.attempt, self._clock()
+        attempt, now = claim.attempt, self.clock()
         quiet = now - attempt.last_line
-        longest = self._config.hang_diagnosis_idle
+        longest = self.config.hang_diagnosis_idle
         if diagnosis.hang is not None and diagnosis.hang.explains_wait:
             longest = 0.0  # its ranks are looked at again as the silence doubles
         wait = min(max(longest, quiet), limit.next_look(quiet) if limit else inf)

@@ -47,7 +47,7 @@ async def test_each_verdict_is_traced(store: SqlStore) -> None:
         return better
 
     bench, traces = Bench(store, ScriptedStage(enrich)), Traces()
-    bench.worker._trace = traces
+    bench.worker.trace = traces
     await bench.lines(at=100.0)
     await bench.worker.step()
     await bench.worker.finish()
@@ -61,7 +61,7 @@ async def test_each_verdict_is_traced(store: SqlStore) -> None:
 async def test_a_second_verdict_of_an_attempt_is_no_second_attempt(store: SqlStore) -> None:
     """Its span begins with its first sign, once."""
     bench, traces = Bench(store), Traces()
-    bench.worker._trace = traces
+    bench.worker.trace = traces
     for at in (100.0, 990.0):
         await bench.lines(at=at)
         await bench.worker.step()

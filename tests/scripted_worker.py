@@ -7,6 +7,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog, Compressor, to_bytes
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import AttemptKey, Baseline, Diagnosis, Facts, Job, LineBlock, Stream
 from diagnoser.model.work import Claim, DiagnosisRecord
@@ -14,7 +15,7 @@ from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import WakeSignal
 from diagnoser.worker.maintenance import Maintenance, RetentionConfig
-from diagnoser.worker.worker import Analysis, EvidenceCollector, Worker, WorkerConfig
+from diagnoser.worker.worker import Analysis, Worker, WorkerConfig
 from tests.serving import plan_commands
 
 
@@ -63,7 +64,7 @@ def scripted_worker(
     outbox: WakeSignal | None = None,
     plans: PlanService | None = None,
     retention: RetentionConfig | None = None,
-    evidence: EvidenceCollector | None = None,
+    evidence: EvidenceCollection | None = None,
 ) -> Worker:
     outbox = outbox or LocalWakeSignal()
     plans = plans or PlanService(store, plan_commands(), metrics, outbox)

@@ -54,6 +54,7 @@ class Finding:
     data: bytes
 
 
+@dataclass(eq=False)
 class EvidenceResponder:
     """Asks for requests about one launch while its command prints nothing, and answers them.
 
@@ -61,17 +62,14 @@ class EvidenceResponder:
     command has printed last, by the clock.
     """
 
-    def __init__(
-        self,
-        service: Service,
-        shipper: Shipper,
-        pid: int,
-        stacks: str,
-        last_output: Callable[[], float],
-        clock: Callable[[], float],
-    ) -> None:
-        self._service, self._shipper, self._pid, self._stacks = service, shipper, pid, stacks
-        self._last_output, self._clock = last_output, clock
+    service: Service
+    shipper: Shipper
+    pid: int
+    stacks: str
+    last_output: Callable[[], float]
+    clock: Callable[[], float]
+
+    def __post_init__(self) -> None:
         self._answered: set[str] = set()
         self.ranks: set[int] = set()
 
@@ -80,13 +78,13 @@ class EvidenceResponder:
 
     def step(self) -> float:
         """Ask once, if the command is silent. Seconds until there may be something to do."""
-        silence = self._clock() - self._last_output()
+        silence = self.clock() - self.last_output()
         if silence < SILENCE_SECONDS:
             return SILENCE_SECONDS - silence
-        if self._shipper.attempt is None:
+        if self.shipper.attempt is None:
             return SILENCE_SECONDS
         try:
-            answer = self._service.get(_path(self._shipper) + "evidence-requests")
+            answer = self.service.get(_path(self.shipper) + "evidence-requests")
             requests = answer.json()
             if answer.status != 200 or not isinstance(requests, list):
                 return REFUSED_PAUSE
@@ -112,13 +110,13 @@ class EvidenceResponder:
     def _answer(self, since: float) -> None:
         """Send what is found; the service judges the run with the last of it."""
         latest = None
-        for finding in collect(self._pid, since - CLOCKS, self._stacks):
+        for finding in collect(self.pid, since - CLOCKS, self.stacks):
             self.ranks.add(finding.rank)
             if latest is not None:
-                _post(self._service, self._shipper, latest, more=True)
+                _post(self.service, self.shipper, latest, more=True)
             latest = finding
         if latest is not None:
-            _post(self._service, self._shipper, latest)
+            _post(self.service, self.shipper, latest)
 
 
 def send_left_dumps(

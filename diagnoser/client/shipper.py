@@ -48,36 +48,28 @@ class Refused(Exception):
         self.pause = pause
 
 
+@dataclass(eq=False)
 class Shipper:
     """Ships the lines of one launch. reports_start: whether this is where the launch begins. clock: monotonic seconds;
     wall: seconds since the epoch. warn: tells a person one line, once for whatever keeps failing."""
 
-    def __init__(
-        self,
-        service: Service,
-        lines: Lines,
-        launch: Launch,
-        warn: Callable[[str], None],
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        *,
-        reports_start: bool = True,
-    ) -> None:
-        self._service = service
-        self._lines = lines
-        self._reports_start = reports_start
-        self._warn = warn
-        self._clock = clock
-        self._wall = wall
-        self._began = wall()
+    service: Service
+    lines: Lines
+    launch: Launch
+    warn: Callable[[str], None]
+    clock: Callable[[], float]
+    wall: Callable[[], float]
+    reports_start: bool = True
+
+    def __post_init__(self) -> None:
+        self._began = self.wall()
         self._pause = FIRST_PAUSE
         self._again = 0.0
         self._is_introduced = False
         self._ending: Waiting | None = None
         self._warned: set[str] = set()
         self._woken = threading.Event()
-        self.launch = launch
-        self.attempt = launch.attempt
+        self.attempt = self.launch.attempt
         self.failure = ""
         self.refused = 0
         self.reported: dict[str, Any] = {}
@@ -95,7 +87,7 @@ class Shipper:
 
     def step(self) -> float:
         """At most one request of lines. Seconds until there may be something to do."""
-        now = self._clock()
+        now = self.clock()
         if now < self._again:
             return self._again - now
         try:
@@ -112,13 +104,13 @@ class Shipper:
     def finish(self, event: dict[str, Any], flush_seconds: float) -> None:
         """Nothing more is added to the backlog. event: of the end, reported after the lines or ``flush_seconds``, then
         ``ended`` is set. {} where somebody else reports the end."""
-        self._lines.flush()
-        self._ending = Waiting(event, self._wall(), self._clock() + flush_seconds)
+        self.lines.flush()
+        self._ending = Waiting(event, self.wall(), self.clock() + flush_seconds)
         self._again = 0.0
         self._woken.set()
 
     def close(self) -> None:
-        self._service.close()
+        self.service.close()
 
     @property
     def end_time(self) -> str:
@@ -132,10 +124,10 @@ class Shipper:
         unreported = None
         if not self.ended.is_set():
             unreported = self._ending
-        if unreported is not None and self._clock() >= unreported.deadline:
+        if unreported is not None and self.clock() >= unreported.deadline:
             self._report(unreported)
             return 0.0
-        segment = self._lines.take(newest=self._ending is not None)  # the last lines tell most about an end
+        segment = self.lines.take(newest=self._ending is not None)  # the last lines tell most about an end
         if segment is None:
             if unreported is not None:
                 self._report(unreported)
@@ -147,28 +139,28 @@ class Shipper:
         """Finds out which attempt this is, and reports that it began."""
         path, launch = "/jobs/" + quote(self.launch.job, safe=""), self.launch
         if self.attempt is None:
-            self.attempt = _next_attempt(self._checked(self._service.get(path), also=(403, 404)))
-        if launch.leads and self._reports_start:
+            self.attempt = _next_attempt(self._checked(self.service.get(path), also=(403, 404)))
+        if launch.leads and self.reports_start:
             self._report_start(path)
         self._is_introduced = True
 
     def _report_start(self, path: str) -> None:
         launch = self.launch
         if launch.name:  # a token may be too narrow for it
-            self._checked(self._service.post("/jobs", {"id": launch.job, "name": launch.name}), also=(400, 403))
-        answer = self._checked(self._service.post(path + "/events", self._event({"kind": "started"}, self._began)))
+            self._checked(self.service.post("/jobs", {"id": launch.job, "name": launch.name}), also=(400, 403))
+        answer = self._checked(self.service.post(path + "/events", self._event({"kind": "started"}, self._began)))
         if self.attempt is None:
             self.attempt = answer.fields().get("attempt")
 
     def _report(self, ending: Waiting) -> None:
         if ending.event:
             path = "/jobs/" + quote(self.launch.job, safe="") + "/events"
-            self.reported = self._checked(self._service.post(path, self._event(ending.event, ending.at))).fields()
+            self.reported = self._checked(self.service.post(path, self._event(ending.event, ending.at))).fields()
         self.ended.set()
 
     def _event(self, event: Mapping[str, Any], at: float) -> dict[str, Any]:
         body: dict[str, Any] = {**self._place(), **event}
-        if self._wall() - at > LATE_SECONDS:
+        if self.wall() - at > LATE_SECONDS:
             body["time"] = at
         return body
 
@@ -184,23 +176,23 @@ class Shipper:
 
     def _send(self, segment: Segment) -> None:
         if not segment.body:
-            self._lines.lose(segment)
+            self.lines.lose(segment)
             return
         query = {"job": self.launch.job, "source": segment.source, "offset": segment.first, **self._place()}
         if segment.rank >= 0:
             query["rank"] = segment.rank
         try:
-            answer = self._service.post_lines(query, segment.body, packed=segment.packed)
+            answer = self.service.post_lines(query, segment.body, packed=segment.packed)
             if answer.status in (400, 413, 415, 422):
-                self._lines.done(segment)
+                self.lines.done(segment)
                 self.refused += segment.lines
                 self._warn_once("refused", "the service refuses some lines: {}".format(answer.why))
                 return
             self._checked(answer)
         except BaseException:
-            self._lines.put_back(segment)
+            self.lines.put_back(segment)
             raise
-        self._lines.done(segment)
+        self.lines.done(segment)
 
     def _checked(self, answer: Answer, also: tuple[int, ...] = ()) -> Answer:
         """Raises Refused."""
@@ -215,19 +207,19 @@ class Shipper:
     def _failed(self, why: str, pause: float) -> float:
         """Others fail at the same moment: they must not all come back at the same moment."""
         self.failure = why
-        text = "nothing can be sent to {} for now: {}. Lines are kept and sent later".format(self._service.url, why)
+        text = "nothing can be sent to {} for now: {}. Lines are kept and sent later".format(self.service.url, why)
         self._warn_once("failed", text)
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
         wait = max(pause, self._pause) * random.uniform(0.7, 1.3)  # noqa: S311
         if self._ending is not None:
             wait = min(wait, 1.0)
-        self._again = self._clock() + wait
+        self._again = self.clock() + wait
         return wait
 
     def _warn_once(self, kind: str, text: str) -> None:
         if kind not in self._warned:
             self._warned.add(kind)
-            self._warn(text)
+            self.warn(text)
 
 
 def _next_attempt(answer: Answer) -> int | None:

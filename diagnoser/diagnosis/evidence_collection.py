@@ -23,7 +23,8 @@ _ASK_AGAIN = 60.0
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCollection:
-    """make_id: time -> an id that sorts by time."""
+    """All that is asked for is quick, and idempotent for the same newest line. make_id: time -> an id that sorts by
+    time."""
 
     store: EvidenceRepository
     clock: Clock

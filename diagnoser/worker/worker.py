@@ -4,7 +4,7 @@ A worker that dies loses nothing: its lease ends and another one starts over. Tw
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -19,6 +19,7 @@ from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.context import DiagnosisContext
+from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.diagnosis.llm_stage import LLMStage
 from diagnoser.localize.hang_detection import LONGEST_DOUBT, ExpectedSilence, stands_still_after
 from diagnoser.model import Attempt, AttemptKey, Baseline, Diagnosis, Facts, Job, Plan, PlanReason, TransitionResult
@@ -30,6 +31,7 @@ from diagnoser.observability.tracing import Trace, TraceStep, untraced
 from diagnoser.planning.plan_service import PlanService, trace_transition
 from diagnoser.planning.planner import DecisionPlanner, ends_running
 from diagnoser.ports import Clock, WakeSignal
+from diagnoser.retrieval import confirmed_failures
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.worker.lease import claimed, renewed
 from diagnoser.worker.maintenance import Maintenance
@@ -44,7 +46,7 @@ _LOOK_AGAIN = 0.25
 """Share of its silence after which a run that may go on is judged again: the dumps that were asked for have come."""
 
 
-class Analysis(Protocol):
+class Analysis(confirmed_failures.Analysis, Protocol):
     """``learning.rule_registry.RuleRegistry``."""
 
     async def refresh(self) -> bool:
@@ -52,23 +54,8 @@ class Analysis(Protocol):
 
     async def analyze(self, log: AttemptLog, facts: Facts) -> Diagnosis: ...
 
-    async def analyze_without(self, lines: Collection[int], log: AttemptLog, facts: Facts) -> Diagnosis: ...
-
     async def patience(self, job: Job, log: AttemptLog, known: Baseline) -> ExpectedSilence | None:
         """How long the run may be silent now; None where its log does not tell."""
-
-
-class EvidenceCollector(Protocol):
-    """``diagnosis.evidence_collection.EvidenceCollection``. All are quick, and idempotent for the same newest line."""
-
-    async def suspected(self, claim: Claim) -> bool:
-        """Ask for dumps of a run that may hang. Whether some have come since its newest line."""
-
-    async def look_again(self, claim: Claim) -> None:
-        """Ask for a second look at a run that was seen to hang."""
-
-    async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None:
-        """Ask for the dumps that a run left behind, if its failure is of a kind that leaves some."""
 
 
 class ShadowEvaluation(Protocol):
@@ -149,7 +136,7 @@ class Worker:
     outbox: WakeSignal
     metrics: Metrics
     config: WorkerConfig
-    evidence: EvidenceCollector | None = None
+    evidence: EvidenceCollection | None = None
     diverged: MetricWatch | None = None
     trace: Trace = untraced
 

@@ -78,8 +78,8 @@ class Site:
         settings = Settings(**{"llm_url": self.server.url, "llm_model": "scripted", **self.changes})
         self.model = llm_factory.endpoint(settings)
         guarded = llm_factory.guarded(settings, self.model, self.metrics)
-        guarded._breaker = self.breaker
-        guarded._clock = lambda: time.monotonic() + self.ahead
+        guarded.breaker = self.breaker
+        guarded.clock = lambda: time.monotonic() + self.ahead
         self.agent: FailureAgent = llm_factory.failure_agent(settings, guarded, shipped_policy(), self.metrics)
         return self
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.compress import AttemptLog
+from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.localize.hang_detection import ExpectedSilence
 from diagnoser.model import (
     Attempt,
@@ -37,7 +38,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
-from diagnoser.worker.worker import EvidenceCollector, WorkerConfig, is_sound
+from diagnoser.worker.worker import WorkerConfig, is_sound
 from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
 from tests.databases import sqlite_store
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
@@ -57,7 +58,7 @@ class Bench(Bystander):
         store: SqlStore,
         llm_stage: Any = None,
         config: WorkerConfig = CONFIG,
-        evidence: EvidenceCollector | None = None,
+        evidence: "Evidence | None" = None,
     ) -> None:
         self.store = store
         self.now = 1000.0
@@ -76,7 +77,7 @@ class Bench(Bystander):
             self.metrics,
             llm_stage=llm_stage,
             outbox=self.outbox,
-            evidence=evidence,
+            evidence=cast(EvidenceCollection | None, evidence),
         )
 
     def clock(self) -> float:

@@ -360,7 +360,7 @@ async def test_a_delivery_is_traced_with_what_it_is_about() -> None:
     about = message({"data": {"job": "j", "attempt": 2, "diagnosis": {"id": "d"}}})
     ledger = Ledger([DueMessage(about, 3, "t"), DueMessage(message(b"x"), 1, "t")])
     sending = outbox(ledger, Receiver(DeliveryError("HTTP 503", permanent=False)), Wake(), Metrics(CollectorRegistry()))
-    sending._trace = note
+    sending.trace = note
     await sending.step()
     facts = {"diagnosis": "d", "error": "HTTP 503", "kind": "recovery", "target": "webhook", "result": "not_now"}
     assert traced == [("deliver", AttemptKey("j", 2), 100.0, facts | {"tries": 3})]

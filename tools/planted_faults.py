@@ -116,15 +116,15 @@ FAULTS = (
     Fault(
         "a cluster may lose one node more than its healthy share allows",
         "recovery/breaker.py",
-        "fleet - len(unavailable) >= limits.healthy * fleet",
-        "fleet - len(unavailable) + 1 >= limits.healthy * fleet",
+        "fleet - len(unavailable) >= limits.healthy_share * fleet",
+        "fleet - len(unavailable) + 1 >= limits.healthy_share * fleet",
         _BREAKER,
     ),
     Fault(
         "a tenant in a small cluster may take out no node at all",
         "recovery/breaker.py",
-        "max(1, int(limits.tenant * count.allowed))",
-        "int(limits.tenant * count.allowed)",
+        "max(1, int(limits.tenant_share * count.allowed))",
+        "int(limits.tenant_share * count.allowed)",
         _BREAKER,
     ),
     Fault(

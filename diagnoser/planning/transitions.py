@@ -403,7 +403,7 @@ class PlanCommands:
             return TransitionResult(plan)
         if plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
-        limits, trips = self.policy.table.breaker.limits(), list[BreakerState]()
+        limits, trips = self.policy.table.breaker, list[BreakerState]()
         tripped = history.open & set(breaker.scopes(plan))
         reason, why = PlanReason.TENANT_CAP, breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
         if not why:

@@ -6,8 +6,12 @@ that stand in one place count once: a switch that dies is one fault. It does not
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
+
+from pydantic import Field
 
 from diagnoser.model import BreakerState, ClusterHistory, Job, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
+from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.recovery.incidents import shared_place
 
 HOUR, DAY = 3600.0, 86_400.0
@@ -28,23 +32,25 @@ def cluster_of(job: Job | None) -> str:
     return stored_cluster(job.cluster)
 
 
+_Share = Annotated[float, Field(gt=0, le=1)]
 _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 
 
-@dataclass(frozen=True, slots=True)
-class BreakerLimits:
-    """Shares of the known nodes (0..1). least: nodes per window that may be taken out of even the smallest cluster.
+class BreakerLimits(StrictModel):
+    """Rails on taking nodes out, as the policy table has them. Shares of the known nodes (0..1).
 
-    most: nodes per window for even the largest, whatever place they stand in. healthy: share that must stay in service.
-    tenant: share of these nodes that the jobs of one tenant may take out.
+    least: nodes per window that may be taken out of even the smallest cluster.
+    most: nodes per window for even the largest, whatever place they stand in.
+    healthy_share: that must stay in service.
+    tenant_share: of these nodes, that the jobs of one tenant may take out.
     """
 
-    hour: float = 0.02
-    day: float = 0.05
-    least: int = 1
-    most: int = 20
-    healthy: float = 0.5
-    tenant: float = 0.5
+    share_per_hour: _Share = 0.02
+    share_per_day: _Share = 0.05
+    least: Annotated[int, Field(ge=0)] = 1
+    most: Annotated[int, Field(ge=0)] = 20
+    healthy_share: Annotated[float, Field(ge=0, le=1)] = 0.5
+    tenant_share: _Share = 0.5
 
 
 def scopes(plan: Plan) -> tuple[str, ...]:
@@ -80,7 +86,7 @@ def over_tenant_share(
     of_tenant = [past for past in history.past if past.tenant == plan.tenant]
     whose = f"tenant {plan.tenant}" if plan.tenant else "jobs of no known tenant"
     for count in _counts(limits, plan, nodes, history, of_tenant, now):
-        share = min(count.allowed, max(1, int(limits.tenant * count.allowed)))
+        share = min(count.allowed, max(1, int(limits.tenant_share * count.allowed)))
         out = len(count.out)
         if out > share:
             return f"{_nodes(out)} would be taken out by {whose} within one {count.window}; the limit is {share}"
@@ -113,7 +119,7 @@ def _counts(
     for scope in scopes(plan):
         of_scope = [old for old in past if scope in scopes(old)]
         fleet = history.fleet.get(scope, 0)
-        for window, seconds, share in (("hour", HOUR, limits.hour), ("day", DAY, limits.day)):
+        for window, seconds, share in (("hour", HOUR, limits.share_per_hour), ("day", DAY, limits.share_per_day)):
             out = _nodes_taken(of_scope, now - seconds) | set(nodes)
             allowed = max(limits.least, min(limits.most, int(share * fleet)))
             yield _Count(scope, window, out, allowed)
@@ -126,9 +132,9 @@ def _floor(
     unavailable = {node for node, mark in history.marks.items() if mark.kind in _OUT} | set(nodes)
     if fleet <= 1:
         return None
-    if fleet - len(unavailable) >= limits.healthy * fleet:
+    if fleet - len(unavailable) >= limits.healthy_share * fleet:
         return None
-    why = f"{fleet - len(unavailable)} of {fleet} nodes would stay in service, {limits.healthy:.0%} must"
+    why = f"{fleet - len(unavailable)} of {fleet} nodes would stay in service, {limits.healthy_share:.0%} must"
     return BreakerState(plan.cluster, True, now, why)
 
 

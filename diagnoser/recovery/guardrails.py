@@ -342,7 +342,7 @@ def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, 
         return plan, ()
     if plan.state is not PlanState.SENT:
         return plan, ()
-    limits = case.policy.table.breaker.limits()
+    limits = case.policy.table.breaker
     if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
         return _waiting(plan, _R.TENANT_CAP, over, case.now), ()
     tripped = case.history.open & set(breaker.scopes(plan))

@@ -46,8 +46,6 @@ class PolicyCondition(StrictModel):
 
 
 _Minutes = Annotated[float, Field(ge=0)]
-_Share = Annotated[float, Field(gt=0, le=1)]
-
 
 class PolicyRow(StrictModel):
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
@@ -77,22 +75,6 @@ class RetryPolicy(StrictModel):
     person_hours: Annotated[float, Field(ge=0)] = 24
 
 
-class BreakerPolicy(StrictModel):
-    """Rails on taking nodes out."""
-
-    share_per_hour: _Share = 0.02
-    share_per_day: _Share = 0.05
-    least: Annotated[int, Field(ge=0)] = 1
-    most: Annotated[int, Field(ge=0)] = 20
-    healthy_share: Annotated[float, Field(ge=0, le=1)] = 0.5
-    tenant_share: _Share = 0.5
-
-    def limits(self) -> BreakerLimits:
-        return BreakerLimits(
-            self.share_per_hour, self.share_per_day, self.least, self.most, self.healthy_share, self.tenant_share
-        )
-
-
 class NodeCheckPolicy(StrictModel):
     """Time that one all-gather of the node check may take."""
 
@@ -103,7 +85,7 @@ class PolicyTable(StrictModel):
     version: Literal[1]
     defaults: PolicyDefaults
     ledger: RetryPolicy = RetryPolicy()
-    breaker: BreakerPolicy = BreakerPolicy()
+    breaker: BreakerLimits = BreakerLimits()
     check: NodeCheckPolicy = NodeCheckPolicy()
     rows: Annotated[tuple[PolicyRow, ...], Field(min_length=1)]
 

@@ -286,7 +286,7 @@ def test_a_later_diagnosis_takes_the_place_of_an_open_plan() -> None:
     assert stands.plan == acts and stands.others == ()
 
 
-LIMITS = BreakerLimits(hour=0.1, day=0.3, least=1, most=4, healthy=0.5, tenant=0.5)
+LIMITS = BreakerLimits(share_per_hour=0.1, share_per_day=0.3, least=1, most=4, healthy_share=0.5, tenant_share=0.5)
 
 
 def taken(number: int, ago: float, tenant: str = "blue", partition: str = "") -> Plan:

@@ -464,7 +464,7 @@ def _worker(settings: Settings, shared: Shared, service: Service, poll: float, w
         metrics=metrics,
         config=_worker_config(settings, poll),
         evidence=EvidenceCollection(store.evidence, clock, make_id),
-        diverged=watch,
+        watch=watch,
         trace=world.trace,
     )
 

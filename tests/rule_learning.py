@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
@@ -172,6 +172,8 @@ async def site(
         outbox=outbox,
         metrics=metrics,
         config=WorkerConfig(Timing(0.0, 0.0, 0.0)),
+        evidence=cast(Any, Bystander()),
+        watch=cast(Any, Bystander()),
     )
     try:
         yield Site(store, registry, lifecycle, shadow, confirmed_failures, worker, metrics, log_agent)

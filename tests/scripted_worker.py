@@ -51,6 +51,18 @@ class Bystander:
 
     async def observe(self, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> None: ...
 
+    async def suspected(self, claim: Claim) -> bool:
+        return False
+
+    async def look_again(self, claim: Claim) -> None: ...
+
+    async def failed(self, claim: Claim, diagnosis: Diagnosis) -> None: ...
+
+    def take_diverged(self) -> list[AttemptKey]:
+        return []
+
+    take_still = take_diverged
+
 
 def scripted_worker(
     store: SqlStore,
@@ -84,7 +96,8 @@ def scripted_worker(
         outbox=outbox,
         metrics=metrics,
         config=config,
-        evidence=evidence,
+        evidence=evidence or cast(Any, script),
+        watch=cast(Any, script),
     )
 
 

@@ -76,7 +76,7 @@ class KafkaSource:
         self._is_paused = self._is_away = False
         self._refusal: BadInput | None = None
         self._waiting: Future[Mapping[Partition, int]] | None = None  # an assignment, for our database
-        own = {"error_cb": self._on_error, "logger": _ClientLog()}
+        own = {"error_cb": self._handle, "logger": _ClientLog()}
         try:
             self._client = Consumer({**DEFAULTS, **properties, **FIXED, **own})
         except (KafkaException, ValueError, TypeError) as error:
@@ -125,7 +125,7 @@ class KafkaSource:
         try:
             about = self._client.list_topics(self._topic, timeout=BROKER_SECONDS)
         except KafkaException as error:
-            self._client.poll(1.0)  # brings the reason to ``_on_error``
+            self._client.poll(1.0)  # brings the reason to ``_handle``
             self._raise_refusal()
             self._note_away(_reason(error))
             return False
@@ -219,9 +219,6 @@ class KafkaSource:
         self._received[:] = [message for message in self._received if message.partition in ours]
         gone = sorted(place.partition for place in places)
         self._log.info("partitions_revoked", partitions=gone, ours=sorted(self._partitions))
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._handle(error)
 
     def _handle(self, error: KafkaError, message: KafkaMessage | None = None) -> None:
         code = error.code()

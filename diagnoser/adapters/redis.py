@@ -8,6 +8,7 @@ A lost Redis, or a lost message, costs that half second and nothing else.
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 
 import structlog
 from redis.asyncio import Redis
@@ -103,15 +104,15 @@ class RedisWakeSignals:
                     await self._redis.publish(CHANNEL, name)
 
 
+@dataclass(eq=False)
 class _SharedWake:
-    def __init__(self, bell: RedisWakeSignals, name: str, local: WakeSignal) -> None:
-        self._bell = bell
-        self._name = name
-        self._local = local
+    bell: RedisWakeSignals
+    name: str
+    local: WakeSignal
 
     def notify(self) -> None:
-        self._local.notify()
-        self._bell.ring(self._name)
+        self.local.notify()
+        self.bell.ring(self.name)
 
     async def wait(self, timeout: float) -> None:  # noqa: ASYNC109 - the caller's longest sleep
-        await self._local.wait(timeout)
+        await self.local.wait(timeout)

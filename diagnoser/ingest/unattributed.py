@@ -6,7 +6,7 @@ nothing. So a stream is written once in a while, not once a request.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -23,25 +23,22 @@ VALUE_LENGTH = 256
 SAMPLE_LENGTH = 1000
 
 
+@dataclass(eq=False)
 class UnattributedStreams:
     """record: stores streams (``adapters.sql.unplaced``). redact: hides secrets in what is kept. ``run`` must be
     running; one instance per process."""
 
-    def __init__(
-        self,
-        record: Callable[[Sequence[UnplacedStream]], Awaitable[None]],
-        redact: Callable[[str], str],
-        metrics: Metrics,
-    ) -> None:
-        self._record = record
-        self._redact = redact
-        self._metrics = metrics
+    record: Callable[[Sequence[UnplacedStream]], Awaitable[None]]
+    redact: Callable[[str], str]
+    metrics: Metrics
+
+    def __post_init__(self) -> None:
         self._waiting: dict[tuple[object, ...], UnplacedStream] = {}
 
     def note(self, batch: Batch, protocol: str, defaults: RecordDefaults, received: float) -> None:
         """Count what a request brought that belongs to nothing."""
         for unplaced, (lines, sample) in batch.unplaced.items():
-            self._metrics.unplaced_lines.labels(unplaced.reason).inc(lines)
+            self.metrics.unplaced_lines.labels(unplaced.reason).inc(lines)
             key = (unplaced, protocol, defaults.sender, defaults.cluster)
             known = self._waiting.get(key)
             if known:
@@ -61,7 +58,7 @@ class UnattributedStreams:
 
     def _shown(self, text: str) -> str:
         """Without secrets, and without the character that no database stores in a text."""
-        return self._redact(text.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+        return self.redact(text.replace("\0", "\N{REPLACEMENT CHARACTER}"))
 
     def _shown_labels(self, labels: Labels) -> Labels:
         """All at once, as ``name=value``: names tell secrets too."""
@@ -79,7 +76,7 @@ class UnattributedStreams:
         if not waiting:
             return
         try:
-            await self._record(list(waiting.values()))
+            await self.record(list(waiting.values()))
         except Unavailable:
             waiting.update(self._waiting)
             self._waiting = waiting

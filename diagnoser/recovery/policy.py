@@ -47,6 +47,7 @@ class PolicyCondition(StrictModel):
 
 _Minutes = Annotated[float, Field(ge=0)]
 
+
 class PolicyRow(StrictModel):
     id: Annotated[str, StringConstraints(pattern=r"^[a-z0-9_]+$")]
     when: PolicyCondition

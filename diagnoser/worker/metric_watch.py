@@ -98,7 +98,8 @@ class MetricWatch:
         return taken
 
     def take_still(self) -> list[AttemptKey]:
-        """The runs that print and may hang all the same, since the last call."""
+        """The runs that print and may hang all the same, since the last call: what a monitor beside the training prints
+        is no sign of life."""
         taken, self._still = sorted(self._still), set()
         return taken
 

@@ -117,8 +117,7 @@ class Worker:
 
     attempts_due: signals that an attempt may be due. outbox: notified when there may be a message to send.
 
-    evidence: told of runs that may hang; None: nobody is asked for dumps.
-    diverged: tells of runs whose loss diverged; None: nobody watches.
+    evidence: told of runs that may hang. watch: tells of runs to look at that print.
     """
 
     store: WorkRepository
@@ -136,8 +135,8 @@ class Worker:
     outbox: WakeSignal
     metrics: Metrics
     config: WorkerConfig
-    evidence: EvidenceCollection | None = None
-    diverged: MetricWatch | None = None
+    evidence: EvidenceCollection
+    watch: MetricWatch
     trace: Trace = untraced
 
     def __post_init__(self) -> None:
@@ -166,8 +165,8 @@ class Worker:
         async with (
             claimed(due, self._release_on_shutdown) as claims,
             claimed(self._claim_silent_attempts(), self._release_on_shutdown) as silent,
-            claimed(self._claim_diverged(), self._release_on_shutdown) as diverged,
-            claimed(self._claim_still(), self._release_on_shutdown) as still,
+            claimed(self._claim_running(self.watch.take_diverged()), self._release_on_shutdown) as diverged,
+            claimed(self._claim_running(self.watch.take_still()), self._release_on_shutdown) as still,
         ):
             judged = [self._handle(claim, self._check_for_hang) for claim in (*silent, *still)]
             await asyncio.gather(*(self._handle(claim, self._process) for claim in (*claims, *diverged)), *judged)
@@ -253,8 +252,6 @@ class Worker:
 
     async def _ask_for_evidence(self, claim: Claim, record: DiagnosisRecord, plan: Plan | None) -> None:
         """Ask for the dumps that a failure left, and for a second look at a hang whose plan waits for that."""
-        if self.evidence is None:
-            return
         await self.evidence.failed(claim, record.diagnosis)
         if plan and (plan.diagnosis, plan.reason) == (record.id, PlanReason.ONE_LOOK):
             await self.evidence.look_again(claim)
@@ -274,7 +271,7 @@ class Worker:
         if now >= stands_still:
             return False
         if now >= look:
-            await self._dumps_came(claim)
+            await self.evidence.suspected(claim)
             look = now + (now - last_line) * _LOOK_AGAIN
         if claim.attempt.fatal is None:
             await self.store.release(claim, min(stands_still, look))
@@ -306,7 +303,7 @@ class Worker:
         log = await self.logs.load(claim.attempt.key)
         limit = await self.analysis.patience(claim.job, log, await self.context.baseline(claim.job))
         silence = limit.silence(quiet) if limit else None
-        is_hang = silence is not None and (await self._dumps_came(claim) or silence.confirmed)
+        is_hang = silence is not None and (await self.evidence.suspected(claim) or silence.confirmed)
         said_it_ended = claim.hinted >= claim.attempt.last_line > 0.0
         if is_hang or said_it_ended or quiet >= longest:
             return await self._process(claim, log, limit)
@@ -320,10 +317,6 @@ class Worker:
             next_look, patience = limit.next_look(quiet), limit.in_training
         again = self.clock() + min(next_look, longest - quiet)
         await self.store.release(claim, again, min(patience or self._next_idle_threshold(claim), longest))
-
-    async def _dumps_came(self, claim: Claim) -> bool:
-        """Ask for evidence of a run that may hang; whether dumps of it are there already."""
-        return self.evidence is not None and await self.evidence.suspected(claim)
 
     def _next_idle_threshold(self, claim: Claim) -> float:
         """For a run without a rhythm: a little more each time, until it is beyond what the run takes for a line."""
@@ -398,14 +391,6 @@ class Worker:
             confidence=diagnosis.confidence,
         )
         trace_transition(self.trace, result, record.created)
-
-    async def _claim_diverged(self) -> list[Claim]:
-        """Runs that go on although their loss diverged."""
-        return await self._claim_running(self.diverged.take_diverged() if self.diverged else [])
-
-    async def _claim_still(self) -> list[Claim]:
-        """Runs that print, and make no step: what a monitor beside the training prints is no sign of life."""
-        return await self._claim_running(self.diverged.take_still() if self.diverged else [])
 
     async def _claim_running(self, keys: Sequence[AttemptKey]) -> list[Claim]:
         if not keys:

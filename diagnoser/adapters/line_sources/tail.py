@@ -7,6 +7,7 @@ nor lines of one time. The end of the stretch is stored with its lines as the ne
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 
 import structlog
 
@@ -25,33 +26,36 @@ SHORTEST_NEWS = 2 * SECOND
 PAUSE_SECONDS, PAUSE_SECONDS_MOST = 1.0, 30.0
 
 
+@dataclass(eq=False)
 class LineTail:
     """A topic of one partition that is always ours. A second process of the same group reads the same, and what it
     stores first is ours no more. since: seconds before now from which on a new group reads. delay: seconds that a line
     may take into the store; what comes later than that is not read."""
 
-    def __init__(self, source: LineSource, partition: Partition, clock: Clock, *, since: float, delay: float) -> None:
-        self._source = source
-        self._partition = partition
-        self._clock = clock
-        self._since = since
-        self._delay = delay
+    source: LineSource
+    partition: Partition
+    clock: Clock
+    _: KW_ONLY
+    since: float
+    delay: float
+
+    def __post_init__(self) -> None:
         self._next = 0
         self._length = LONGEST
         self._pause = PAUSE_SECONDS
-        self._log = structlog.get_logger().bind(query=partition.topic, group=partition.group)
+        self._log = structlog.get_logger().bind(query=self.partition.topic, group=self.partition.group)
 
     async def subscribe(self, stored: StoredOffsets) -> None:
         self._stored = stored
-        await self.rewind((self._partition,))
+        await self.rewind((self.partition,))
 
     async def rewind(self, partitions: Collection[Partition]) -> None:
         offsets = await self._stored(partitions)
-        self._next = offsets.get(self._partition, self._ago(self._since))
+        self._next = offsets.get(self.partition, self._ago(self.since))
 
     async def receive(self, size: int, wait: float) -> list[Message]:
         """The lines of one stretch, mostly fewer than ``size`` bytes."""
-        newest = self._ago(self._delay)
+        newest = self._ago(self.delay)
         if newest - self._next < SHORTEST_NEWS:
             await asyncio.sleep(wait)
             return []
@@ -60,12 +64,12 @@ class LineTail:
         if lines is None:
             return []
         self._next = end
-        return _messages(self._partition, lines, end)
+        return _messages(self.partition, lines, end)
 
     async def _read(self, start: int, end: int) -> list[SourceLine] | None:
         """All lines of the stretch in their order; None where it must be shorter, or the store is away."""
         try:
-            lines = await self._source.read(start, end, LINES)
+            lines = await self.source.read(start, end, LINES)
         except TooLarge:
             lines = None
         except Unavailable as error:
@@ -100,18 +104,18 @@ class LineTail:
 
     async def lag(self, offsets: Mapping[Partition, int]) -> int:
         """A store does not tell how many lines it has: those of a full answer where it has more, else none."""
-        if self._ago(self._delay) - self._next < max(self._length, SHORTEST_NEWS):
+        if self._ago(self.delay) - self._next < max(self._length, SHORTEST_NEWS):
             return 0
         return LINES
 
     def owned(self) -> frozenset[Partition]:
-        return frozenset({self._partition})
+        return frozenset({self.partition})
 
     async def close(self) -> None:
-        await self._source.close()
+        await self.source.close()
 
     def _ago(self, seconds: float) -> int:
-        return int((self._clock() - seconds) * SECOND)
+        return int((self.clock() - seconds) * SECOND)
 
 
 def _adapted(length: int, lines: int) -> int:

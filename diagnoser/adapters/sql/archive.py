@@ -8,7 +8,7 @@ from diagnoser.adapters.sql.database import Repository
 from diagnoser.adapters.sql.statements import of_attempt
 from diagnoser.adapters.sql.tables import archive_segments
 from diagnoser.adapters.sql.tables import streams as stream_rows
-from diagnoser.model import AttemptKey, Provenance, Stream
+from diagnoser.model import AttemptKey, Stream
 from diagnoser.model.logs import ArchivedSegment
 from diagnoser.model.record_json import fields_of
 
@@ -31,7 +31,7 @@ class ArchiveRepository(Repository):
         named = {row.source: source, row.node: node, row.rank: rank, row.provenance: provenance}
         query = select(*named).where(of_attempt(stream_rows, attempt))
         query = query.where(*(column == value for column, value in named.items() if value is not None))
-        return await self._db.rows(query.order_by(*named).limit(limit), _stream)
+        return await self._db.records(query.order_by(*named).limit(limit), Stream)
 
     async def archived_segments(
         self, attempt: AttemptKey, stream: bytes, first: int, last: int
@@ -96,10 +96,6 @@ def add_segments(
         rows.append(row)
     if rows:
         connection.execute(archive_segments.insert(), rows)
-
-
-def _stream(row: RowMapping) -> Stream:
-    return Stream(row["source"], row["node"], row["rank"], Provenance(row["provenance"]))
 
 
 def _segment(row: RowMapping) -> ArchivedSegment:

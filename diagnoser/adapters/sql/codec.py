@@ -108,7 +108,7 @@ def diagnosis_row(record: DiagnosisRecord, plan: Plan | None, job: Job | None) -
 
 def facets_of(diagnosis: Diagnosis, job: Job | None) -> dict[str, str]:
     return {
-        "decided_by": _stored(diagnosis.decided_by),
+        "decided_by": diagnosis.decided_by.replace("\0", ""),  # PostgreSQL cannot store it
         "cluster": cluster_of(job),
         "family": family(job) if job else "",
     }
@@ -216,11 +216,6 @@ def words_row(record: DiagnosisRecord) -> dict[str, Any]:
 
 def _digest(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()
-
-
-def _stored(text: str) -> str:
-    """PostgreSQL cannot store NUL in a text."""
-    return text.replace("\0", "")
 
 
 def _search_text(record: DiagnosisRecord) -> str:

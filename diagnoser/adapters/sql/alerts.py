@@ -11,8 +11,6 @@ from diagnoser.model.alerts import ON_ITS_WAY, AlertSilence, AlertThread
 
 
 class AlertRepository(Repository):
-    """What receivers of alerts were told, and which incidents are silenced."""
-
     async def thread(self, receiver: str, incident: str) -> AlertThread | None:
         query = select(alert_threads).where(alert_threads.c.receiver == receiver, alert_threads.c.incident == incident)
         row = await self._db.row(query)

@@ -1,4 +1,4 @@
-"""Which object of the archive holds which lines."""
+"""Which object of the archive holds which lines. ``LogRepository.compact`` adds to it."""
 
 from collections.abc import Sequence
 
@@ -14,8 +14,6 @@ from diagnoser.model.record_json import fields_of
 
 
 class ArchiveRepository(Repository):
-    """Which object of the archive holds which lines. ``LogRepository.compact`` adds to it."""
-
     async def streams(
         self,
         attempt: AttemptKey,

@@ -22,8 +22,6 @@ _PARTS = RecordJson(SnapshotParts)
 
 
 class EvidenceRepository(Repository):
-    """Dumps of the runtime of a job, and what agents are asked to collect."""
-
     async def add_runtime_files(
         self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS, *, due: bool = True
     ) -> None:

@@ -29,8 +29,6 @@ _CAUSE, _FILTER = "diagnosis", "filter"
 
 
 class LearnedRuleRepository(Repository):
-    """Rules that were learned, and the attempts in which they hit or would have."""
-
     async def revision(self) -> int:
         """Grows whenever a rule changes; cheap to query. A replica with an older revision reloads the rules."""
         return await self._db.value(select(revisions.c.value).where(revisions.c.name == _NAME), 0)

@@ -73,8 +73,6 @@ async def _drop_oldest_alerts(connection: AsyncConnection, changed: Collection[t
 
 
 class NodeFactRepository(Repository):
-    """What people and monitors say of nodes, requests to give them back, and what runs there."""
-
     async def add_note(self, note: NodeNote) -> None:
         row = fields_of(note, ("id", "cluster", "node", "time", "by", "text"))
         async with self._db.writing() as connection:

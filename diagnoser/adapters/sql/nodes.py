@@ -17,8 +17,6 @@ _CHUNK = 1_000
 
 
 class NodeRepository(Repository):
-    """What happened to nodes, and the breakers that bound how many may be taken out."""
-
     async def add_event(self, mark: NodeEvent) -> NodeEvent:
         """Store what happened to a node, with the feedback that it implies. Idempotent for an equal event."""
         async with self._db.writing() as connection:

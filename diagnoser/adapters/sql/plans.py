@@ -26,8 +26,6 @@ PAST_LIMIT = 2_000
 
 
 class PlanRepository(Repository):
-    """Plans of recovery. Every decision about one runs under the lock of its cluster."""
-
     async def page(self, where: PlanFilter, after: str, limit: int) -> list[Plan]:
         """Newest first; ``after`` is the id of the last one already seen, "" for the first page."""
         query = select(plans.c.body).order_by(plans.c.id.desc()).limit(limit)

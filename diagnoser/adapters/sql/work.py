@@ -51,8 +51,6 @@ _FORGOTTEN = 86_400.0
 
 
 class WorkRepository(Repository):
-    """Attempts that are due, who works on them, and the diagnoses that come of it."""
-
     async def claim_attempts(self, now: float, timing: Timing, lease: float, limit: int) -> list[Claim]:
         waiting_since = case((attempts.c.ended.is_not(None), attempts.c.ended), else_=attempts.c.fatal)
         free = or_(attempts.c.lease <= now, attempts.c.token == "")  # without a holder the lease only keeps silence

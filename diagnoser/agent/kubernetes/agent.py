@@ -4,9 +4,10 @@ import time
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
 from diagnoser.agent.api_client import ApiClient
-from diagnoser.agent.kubernetes import check, kube, names
+from diagnoser.agent.kubernetes import kube, names
 from diagnoser.agent.kubernetes.cluster import KubernetesCluster, KubernetesNodes
 from diagnoser.agent.kubernetes.evidence import KubernetesEvidence
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
@@ -19,23 +20,17 @@ from diagnoser.agent.runtime import AgentOptions, executor_name, run_agent
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import give_back
 
+if TYPE_CHECKING:
+    from diagnoser.agent.kubernetes.command import KubernetesFlags
 
-async def run(
-    options: AgentOptions,
-    namespaces: Sequence[str] = (),
-    context: str = "",
-    program: str = "",
-    query_image: str = "",
-    check_image: str = "",
-    check_namespace: str = check.NAMESPACE,
-) -> None:
-    """namespaces: to look at; none is all. context: of the kubeconfig. program: source of the node check. query_image:
-    of pods that ask a node, "" to ask none. check_image: of pods of the node check, "" for the workload's own.
-    check_namespace: where pods with one of these two images run."""
-    for name in (*namespaces, check_namespace):
+
+async def run(flags: "KubernetesFlags", options: AgentOptions, program: str) -> None:
+    """options: what ``begin`` made of the flags. program: source of the node check, "" for none."""
+    namespaces = flags.namespace or ()
+    for name in (*namespaces, flags.check_namespace):
         names.valid(name, "namespace")
     async with AsyncExitStack() as stack:
-        api = await stack.enter_async_context(kube.connect(context))
+        api = await stack.enter_async_context(kube.connect(flags.context))
         by, cache = executor_name("kubernetes"), InformerCache(time.time())
         watched = reflectors(api, cache, namespaces)
 
@@ -46,7 +41,7 @@ async def run(
             source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
             launch_of, clock = source.launch_of, time.monotonic
             evidence = KubernetesEvidence(api, cache, options.cluster, launch_of, options.evidence, options.dry)
-            of_operator = (query_image, check_image, check_namespace, evidence)
+            of_operator = (flags.node_query_image, flags.check_image, flags.check_namespace, evidence)
             cluster = KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock, *of_operator)
             return cluster, source
 

@@ -78,8 +78,7 @@ def kubernetes(flags: KubernetesFlags) -> None:
         from diagnoser.agent.kubernetes.evidence import FIELDS
 
     options, program = flags.begin(FIELDS), flags.program()
-    images = (flags.node_query_image, flags.check_image, flags.check_namespace)
-    asyncio.run(run(options, tuple(flags.namespace or ()), flags.context, program, *images))
+    asyncio.run(run(flags, options, program))
 
 
 def kubernetes_uncordon(nodes: Nodes, context: _Context = "") -> None:

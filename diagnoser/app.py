@@ -65,6 +65,7 @@ from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.planning.transitions import PlanCommands
 from diagnoser.ports import Archive, Clock, Sender, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
+from diagnoser.redaction.redact import without_secrets
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.web.http.access import JobAccess
 from diagnoser.web.http.authenticator import Authenticator
@@ -151,6 +152,7 @@ def load_shared(settings: Settings) -> Shared:
 
         client = create_client()
     queries = site_node_queries(settings, tested=settings.rules_dir is None)
+    without_secrets("")  # compiles the search for secrets, once for all processes
     return Shared(load_analyzer(settings), queries, alerts, client)
 
 

@@ -7,12 +7,29 @@ the start of the service or of an agent shall wait for.
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+
+_BLAS_THREADS = "OPENBLAS_NUM_THREADS"
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Load numpy without a thread for each core, none of which has work here; as they start they spin, for more time
+    than the rest of numpy takes to load. What a command starts itself sees the variable as it was."""
+    is_given = _BLAS_THREADS in os.environ
+    os.environ.setdefault(_BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        if not is_given:
+            del os.environ[_BLAS_THREADS]
 
 
 class Deferred(TyperCommand):
@@ -30,7 +47,8 @@ class Deferred(TyperCommand):
 
     def load(self) -> Any:
         """The command itself."""
-        found = getattr(import_module(self.module), self._attribute)
+        with one_blas_thread():
+            found = getattr(import_module(self.module), self._attribute)
         parent = typer.Typer(add_completion=False)
         if isinstance(found, typer.Typer):
             parent.add_typer(found, name=self.name)
@@ -192,8 +210,9 @@ def serve(
     named: dict[str, object] = {"host": host, "port": port, "role": role, "workers": workers}
     named |= {"tls_certificate": tls_certificate, "tls_key": tls_key}
     flags = {name: value for name, value in named.items() if value is not None}
-    from diagnoser import processes
-    from diagnoser.config import settings
+    with one_blas_thread():
+        from diagnoser import processes
+        from diagnoser.config import settings
 
     processes.serve(settings.load(os.environ, **flags))
 

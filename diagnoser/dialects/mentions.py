@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 from diagnoser.dialects.launchers import ADDRESS, NUMBERED_HOST
 from diagnoser.dialects.rank_tables import MACHINE
@@ -29,29 +30,12 @@ class Mention:
     examples: tuple[tuple[str, str], ...]
 
 
-def _rank(pattern: str, *examples: tuple[str, str]) -> Mention:
-    return Mention(Tells.RANK, re.compile(pattern), examples)
+def _mention(tells: Tells, pattern: str, *examples: tuple[str, str]) -> Mention:
+    return Mention(tells, re.compile(pattern), examples)
 
 
-def _node(pattern: str, *examples: tuple[str, str]) -> Mention:
-    return Mention(Tells.NODE, re.compile(pattern), examples)
-
-
-def _copied(pattern: str, *examples: tuple[str, str]) -> Mention:
-    return Mention(Tells.COPIED, re.compile(pattern), examples)
-
-
-def _self(pattern: str, *examples: tuple[str, str]) -> Mention:
-    return Mention(Tells.SELF, re.compile(pattern), examples)
-
-
-def _failed(pattern: str, *examples: tuple[str, str]) -> Mention:
-    return Mention(Tells.FAILED, re.compile(pattern), examples)
-
-
-def _host(pattern: str, *examples: tuple[str, str]) -> Mention:
-    return Mention(Tells.HOST, re.compile(pattern), examples)
-
+_rank, _node, _host = (partial(_mention, tells) for tells in (Tells.RANK, Tells.NODE, Tells.HOST))
+_copied, _self, _failed = (partial(_mention, tells) for tells in (Tells.COPIED, Tells.SELF, Tells.FAILED))
 
 _PROCESS_NOUN = r"(?<!local )(?:rank|process(?: rank)?|worker|trainer|task|learner)"
 """What launchers call one process of a job that they number."""

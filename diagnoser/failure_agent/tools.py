@@ -75,7 +75,7 @@ class Findings:
 
 
 class Arguments(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 _Rank = Annotated[int, Field(ge=-1, le=9_999_999, description="-1: of any rank")]

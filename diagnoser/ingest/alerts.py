@@ -40,7 +40,7 @@ Written = Annotated[datetime, BeforeValidator(_text)]
 class WebhookAlert(BaseModel):
     """One alert. endsAt: of one that fires, when it will count as resolved."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     status: str = Field(pattern="^(?:firing|resolved)$")
     labels: dict[str, str] = Field(max_length=1_000)
@@ -53,7 +53,7 @@ class WebhookAlert(BaseModel):
 class WebhookMessage(BaseModel):
     """What Alertmanager posts (https://prometheus.io/docs/alerting/latest/configuration/#webhook_config)."""
 
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
     version: str = Field(pattern=f"^{VERSION}$", description="Version of the format")
     alerts: list[WebhookAlert] = Field(max_length=ALERTS_LIMIT)

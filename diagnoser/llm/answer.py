@@ -36,13 +36,15 @@ LineNumber = Annotated[int, Field(ge=1, le=999_999_999)]
 class StrictAnswer(BaseModel):
     """An answer with exactly these fields."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class TolerantAnswer(BaseModel):
     """Asked for with exactly these fields; further ones are ignored."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True, json_schema_extra={"additionalProperties": False})
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, defer_build=True, json_schema_extra={"additionalProperties": False}
+    )
 
 
 class Quote(TolerantAnswer):

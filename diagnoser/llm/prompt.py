@@ -27,7 +27,7 @@ _ENVIRONMENT = ImmutableSandboxedEnvironment(undefined=StrictUndefined, autoesca
 class Meta(BaseModel):
     """`meta.yaml`. variables: exactly those that the templates use. max_tokens: of the answer."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     name: str
     version: Annotated[int, Field(ge=1)]

@@ -41,7 +41,7 @@ _Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9 @._-]{0,63}$")]
 class _Terms(BaseModel):
     """The JSON. relaunches: most launches after the same failure without progress."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
     owner: _Name | None = None
     notify: _Name | None = None

@@ -1,5 +1,6 @@
 """What a start loads."""
 
+import os
 import subprocess
 import sys
 
@@ -32,6 +33,28 @@ def test_what_looks_at_files_loads_no_part_of_the_service() -> None:
     assert "diagnoser.diagnosis.pipeline" in loaded
     service = {"asyncio", "diagnoser.model.alerts", "diagnoser.model.evaluations", "diagnoser.ports", "fastapi"}
     assert loaded.isdisjoint(service | {"httpx", "sqlalchemy"})
+
+
+@pytest.mark.parametrize(("start", "most"), [("commands.logs", 180), ("processes", 515)])
+def test_a_start_loads_few_modules(start: str, most: int) -> None:
+    """Each module that a start loads costs every start: a little more room than `diagnose` (173) and `serve` (504)
+    need is all that there is."""
+    loaded = _loaded_by(f"import diagnoser.{start}")
+    assert sum(name.startswith("diagnoser.") for name in loaded) <= most
+
+
+def test_numpy_is_loaded_without_threads_and_leaves_no_trace() -> None:
+    """A command that loads numpy runs on one thread, and what it starts itself sees the environment as it was."""
+    code = (
+        "import os; from diagnoser.cli import DEFERRED\n"
+        "next(command for command in DEFERRED if command.name == 'diagnose').load()\n"
+        "threads = len(os.listdir('/proc/self/task')) if os.path.isdir('/proc/self/task') else 1\n"
+        "import sys; assert 'numpy' in sys.modules\n"
+        "print(threads, os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["1", "None"], done.stderr
 
 
 @pytest.mark.parametrize("command", DEFERRED, ids=lambda command: command.name)

@@ -7,7 +7,7 @@ from itertools import accumulate, pairwise
 from statistics import median
 
 from diagnoser.localize.metric_breaks import LEAST_RISE, loss_break, passed_spikes
-from diagnoser.localize.metric_series import is_above, is_of_training, losses_of
+from diagnoser.localize.metric_series import LATER, LEARNED, is_above, is_of_training, losses_of
 from diagnoser.localize.norm_breaks import EXPLODED
 from diagnoser.model import MetricEvent, MetricEventKind, Progress, Stage, Stream
 from diagnoser.structure.sparkline import sparkline
@@ -73,6 +73,15 @@ class WatchedSeries:
         return any(map(_is_above, (newest.loss, newest.grad_norm), bounds))
 
     @property
+    def came_back(self) -> bool:
+        """Whether the newest points are about the best that the series showed: a loss that broke, and is well again."""
+        newest, highest = self.points[-LATER:], LEARNED * self.lowest_loss
+        if len(losses_of(newest)) < LATER:
+            return False
+        norm = EXPLODED * self.lowest_norm
+        return not any(_is_above(point.loss, highest) or _is_above(point.grad_norm, norm) for point in newest)
+
+    @property
     def may_be_slower(self) -> bool:
         usual = max(map(speed, self.points[-_TAIL - _BASE : -_TAIL]), default=0.0)
         return speed(self.points[-1]) < _SLOWER * usual
@@ -117,6 +126,12 @@ class MetricHistory:
     @property
     def series(self) -> Collection[WatchedSeries]:
         return self._series.values()
+
+    @property
+    def came_back(self) -> bool:
+        """Whether all series that print a loss, or a gradient norm, have come back."""
+        printing = [series for series in self.series if series.lowest_loss < math.inf or series.lowest_norm < math.inf]
+        return bool(printing) and all(series.came_back for series in printing)
 
     def add(self, points: Sequence[Progress]) -> None:
         """Add points of lines behind those that were added before."""

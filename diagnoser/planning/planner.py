@@ -144,13 +144,14 @@ class DecisionPlanner:
         return self._messages(alert, f"metric-{key}", now)
 
     def alert_went_on(
-        self, hang: DiagnosisRecord, job: Job, incident: str, why: str, now: float
+        self, record: DiagnosisRecord, job: Job, incident: str, why: str, now: float
     ) -> tuple[OutboxMessage, ...]:
-        """Tell those who were told that a run hangs that it went on, once for each verdict. incident: of that."""
-        told = replace(verdict_alert(hang, job, self._link(hang.id), self.redact), incident=incident, facts=())
+        """Tell those who were told of a running launch's failure that it is over, once for each verdict. incident: of
+        that."""
+        told = replace(verdict_alert(record, job, self._link(record.id), self.redact), incident=incident, facts=())
         told = replace(told, line="", place="", why="", notes=(), action="", reason="", mitigation="")
         title = f"{why} ({without_secrets(job.id)}, attempt {told.attempt})"
-        return self._messages(replace(told, kind=AlertKind.RECOVERED, title=title), f"{hang.id}-went-on", now)
+        return self._messages(replace(told, kind=AlertKind.RECOVERED, title=title), f"{record.id}-went-on", now)
 
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""

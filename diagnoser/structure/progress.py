@@ -107,6 +107,7 @@ _RATE_FIELDS = ("tokens_per_sec", "tokens_per_second", "tok_per_sec", "tps", "wp
 """Names of fields, the best first."""
 _EVALUATED = re.compile(
     r"(?:^|[^a-z])(?:val|valid|validation|eval|evaluation|test|dev)(?:[^a-z]|$)|loss_(?:scale|weight|coef|type|fn|name)"
+    r"|(?:^|[^a-z])scaled_loss"
 )
 """Fields with ``loss`` in their name that are no loss of training."""
 _BATCH_KEYS = ("global_batch_size", "global batch size", "batch_size", "batch size", "bsz")
@@ -197,7 +198,7 @@ def read(dialect: int, body: str) -> Point:
     duration = _duration(_number(_VALUE, text, millis), _number(_VALUE, text, seconds))
     grad, batch = _number(_VALUE, text, grads), _number(_VALUE, text, _BATCH_KEYS)
     point = Point(number, None, grad, duration, _number(_RATE, text, rates), dialect=dialect, batch_size=batch)
-    place, loss = _find(_VALUE, text, losses)
+    place, loss = _find_loss(text, losses)
     if loss:
         point = point._replace(loss=_float(loss), metric=_name_at(text, place), is_objective=not _PLAYERS.search(text))
     if match := _MLLOG_LOSS.search(text):
@@ -370,6 +371,18 @@ def _find(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> tuple[i
                 return position, match.group(1)
             position = text.find(key, position + 1)
     return -1, ""
+
+
+def _find_loss(text: str, keys: tuple[str, ...]) -> tuple[int, str]:
+    """The place and value of the loss; of several parts that which is called so and no more."""
+    place, value = found = _find(_VALUE, text, keys)
+    while place >= 0:
+        if value and _name_at(text, place).replace(" ", "_") in _LOSS_FIELDS:
+            return place, value
+        place = text.find("loss", place + 1)
+        match = _VALUE.match(text, place + len("loss"))
+        value = match[1] if match else ""
+    return found
 
 
 def _number(pattern: re.Pattern[str], text: str, keys: tuple[str, ...]) -> float | None:

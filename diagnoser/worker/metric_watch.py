@@ -20,6 +20,7 @@ from diagnoser.model import AttemptKey, MetricEvent, MetricEventKind, Progress
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.logs import StoredPiece
+from diagnoser.model.taxonomy import Outcome
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, Pause, WakeSignal
 from diagnoser.worker.repeat import repeat, send
@@ -116,7 +117,7 @@ class MetricWatch:
             if self._runs[key].stands_still(self.clock()):
                 self._still.add(key)
         if pieces:
-            await self._withdraw_hangs()
+            await self._withdraw_verdicts()
         for key, event in await self.stragglers.step():
             await self._tell_once(key, self._runs.get(key), event)
         while len(self._runs) > 2 * WATCHED:
@@ -135,19 +136,24 @@ class MetricWatch:
             pieces[key] = await self.store.logs.pieces(key)
         return pieces
 
-    async def _withdraw_hangs(self) -> None:
-        """Take back what was said of runs that hung, and make steps again."""
+    async def _withdraw_verdicts(self) -> None:
+        """Take back what was said of runs that hung and make steps again, or whose loss came back."""
         now = self.clock()
-        for record in await self.store.work.hung(now - FRESH_SECONDS):
+        for record in await self.store.work.went_on(now - FRESH_SECONDS):
             key, run = record.attempt, self._runs.get(record.attempt)
             job = await self.store.jobs.find(key.job)
             if run is None or job is None or not run.went_on(record.created):
                 continue
-            why = f"The run went on at {datetime.fromtimestamp(run.resumed, UTC):%Y-%m-%d %H:%M} UTC"
+            what, since = "run went on", run.resumed
+            if record.diagnosis.outcome is not Outcome.HUNG:
+                what, since = "loss came back", run.history.advanced
+                if not run.history.came_back:
+                    continue
+            why = f"The {what} at {datetime.fromtimestamp(since, UTC):%Y-%m-%d %H:%M} UTC"
             incident = await self.store.incidents.of_diagnosis(record.id)
             messages = self.planner.alert_went_on(record, job, incident.id if incident else "", why, now)
-            if await self.store.work.withdraw_hang(record, why, now, messages):
-                structlog.get_logger().info("hang_withdrawn", job=key.job, attempt=key.number, diagnosis=record.id)
+            if await self.store.work.withdraw_verdict(record, why, now, messages):
+                structlog.get_logger().info("verdict_withdrawn", job=key.job, attempt=key.number, diagnosis=record.id)
                 self.outbox.notify()
 
     async def _read_on(self, key: AttemptKey, run: WatchedRun, stored: Iterable[StoredPiece], *, is_new: bool) -> None:
@@ -157,6 +163,8 @@ class MetricWatch:
             unread = [piece for piece in unread if piece.raw]
         run.piece = max(map(attrgetter("id"), stored), default=run.piece)
         await self._tell(key, run, await asyncio.to_thread(self._read, key, run, unread))
+        if MetricEventKind.DIVERGED in run.told and run.history.came_back:
+            run.told.remove(MetricEventKind.DIVERGED)  # it may break again
 
     def _read(self, key: AttemptKey, run: WatchedRun, unread: Sequence[StoredPiece]) -> list[MetricEvent]:
         """What the run shows with its new lines; nothing where they cannot be read."""

@@ -118,6 +118,21 @@ def test_nan_is_a_finding_and_absence_is_not() -> None:
     assert second.loss is None
 
 
+@pytest.mark.parametrize(
+    ("line", "loss"),
+    [
+        ("step 7 z_loss=25.0 loss=2.1", 2.1),
+        ("step 7 train/aux_loss: 0.4 loss_scale: 8 train/loss: 2.1", 2.1),
+        ("iteration 7/ 9 | load_balancing_loss: 1.1 | lm_loss: 2.1 |", 2.1),
+        ("step 7 loss 2.1 (avg loss 2.4)", 2.1),
+        ("step 7 mel_loss: 2.1 dur_loss: 9.0", 2.1),
+    ],
+)
+def test_of_several_losses_that_counts_which_is_called_so_and_no_more(line: str, loss: float) -> None:
+    """A router's loss that rises by design was taken for the model's, and led to a rollback."""
+    assert [point.loss for point in series(line)] == [loss]
+
+
 def test_a_saved_checkpoint_is_named_and_a_load_is_a_stage() -> None:
     """Saving and loading are told apart from training."""
     loaded, saved = series(

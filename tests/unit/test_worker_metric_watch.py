@@ -16,8 +16,10 @@ from diagnoser.config.alerting import load_table
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.model import (
+    LOSS_SERIES,
     Advice,
     AttemptKey,
+    Diagnosis,
     EvidenceKind,
     Job,
     LineBlock,
@@ -57,12 +59,14 @@ def watch(store: SqlStore, clock: Callable[[], float] = lambda: NOW) -> MetricWa
     return MetricWatch(store, ANALYZER.compressor, planner, clock, LocalWakeSignal(), LocalWakeSignal(), looks)
 
 
-async def printed(store: SqlStore, first: int, losses: Sequence[float], seconds: float = 2.0) -> None:
+async def printed(
+    store: SqlStore, first: int, losses: Sequence[float], seconds: float = 2.0, received: float = NOW
+) -> None:
     lines = [
         f"step {step} loss {loss:.4f} step_time {seconds + step % 3 / 50:.3f}\n"
         for step, loss in enumerate(losses, first)
     ]
-    await store_log(store, RUN, LineBlock(Stream(), "".join(lines).encode(), first, received=NOW))
+    await store_log(store, RUN, LineBlock(Stream(), "".join(lines).encode(), first, received=received))
 
 
 async def test_a_diverged_run_is_handed_over_once(store: SqlStore) -> None:
@@ -135,7 +139,7 @@ async def test_a_run_that_makes_steps_again_hangs_no_more(store: SqlStore) -> No
     assert shown == [None] * 4 + [Outcome.HUNG] * 2 + [None] * 2
     [hang] = await store.diagnoses.page(DiagnosisFilter(job=RUN.job, current_only=False), "", 9)
     assert hang.plan and hang.plan.state is PlanState.SUPERSEDED
-    assert hang.diagnosis.notes[0].startswith("The run went on at ") and not await store.work.hung(0.0)
+    assert hang.diagnosis.notes[0].startswith("The run went on at ") and not await store.work.went_on(0.0)
     assert await store.incidents.of_diagnosis(hang.id) is None
     [alert] = [decode(entry.message.body) for entry in await store.outbox.messages()]
     assert (
@@ -143,10 +147,40 @@ async def test_a_run_that_makes_steps_again_hangs_no_more(store: SqlStore) -> No
     )
 
 
+async def test_a_loss_that_came_back_is_no_failure_and_may_break_again(store: SqlStore) -> None:
+    """A plan that rolls back was approved of a run that had rolled back by itself; ten good steps are too few."""
+    clock = [NOW + 9.0]
+    seen = watch(store, lambda: clock[0])
+    await printed(store, 1, [2.0 + 0.01 * (step % 4) for step in range(60)])
+    await printed(store, 61, [2100.0] * 6)
+    await seen.step()
+    diverged = verdict(
+        FailureType.LOSS_DIVERGENCE, decided_by=LOSS_SERIES, recovery=Advice(Action.ROLLBACK_AND_RESUBMIT, "")
+    )
+    await save_running(store, NOW - 5.0, diverged)
+    plans = []
+    for first, losses in ((67, [2100.0, 2.1]), (69, [2.02] * 9), (78, [2.02] * 39), (117, [1800.0] * 6)):
+        await printed(store, first, losses, received=NOW + first)
+        await store.db.execute(update(attempts).values(last_line=NOW + first))
+        clock[0] += 9.0
+        await seen.step()
+        [record] = await store.diagnoses.page(DiagnosisFilter(job=RUN.job, current_only=False), "", 9)
+        plans.append(record.plan and record.plan.state)
+        assert seen.take_diverged() == ([RUN] if first in (67, 117) else [])
+    assert plans == [PlanState.ADVISED, PlanState.ADVISED, PlanState.SUPERSEDED, PlanState.SUPERSEDED]
+    assert record.diagnosis.notes[0].startswith("The loss came back at ")
+
+
 async def save_hang(store: SqlStore, now: float) -> None:
-    """Store a verdict on a run that goes on, with advice, as a worker does."""
+    """Store a verdict that a run hangs, with advice."""
+    await save_running(
+        store, now, verdict(FailureType.UNKNOWN, outcome=Outcome.HUNG, recovery=Advice(Action.NOTIFY_USER, ""))
+    )
+
+
+async def save_running(store: SqlStore, now: float, diagnosis: Diagnosis) -> None:
+    """Store a verdict on a run that goes on, as a worker does."""
     [claim] = await store.work.claim_running(now, [RUN], 6.0)
-    diagnosis = verdict(FailureType.UNKNOWN, outcome=Outcome.HUNG, recovery=Advice(Action.NOTIFY_USER, ""))
     decision = plan_commands().planner.decide(claim, diagnosis, now)
     await store.work.save_diagnosis(claim, decision.record, decision.plan, (), decision.transition)
 

@@ -40,7 +40,7 @@ from diagnoser.adapters.sql.tables import (
     diagnosis_words,
     plans,
 )
-from diagnoser.model import AttemptKey, OutboxMessage, Plan, TransitionResult
+from diagnoser.model import LOSS_SERIES, AttemptKey, OutboxMessage, Plan, TransitionResult
 from diagnoser.model.errors import Conflict
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.taxonomy import Outcome
@@ -102,15 +102,19 @@ class WorkRepository(Repository):
             rows = await connection.execute(query.order_by(row.last_line.desc()).limit(limit))
             return {AttemptKey(row.job, row.number): row.revision for row in rows}
 
-    async def hung(self, since: float) -> list[DiagnosisRecord]:
-        """The current verdicts, that they hang, on running attempts that have printed since then."""
+    async def went_on(self, since: float) -> list[DiagnosisRecord]:
+        """The current verdicts, that they hang or that their loss diverged, on running attempts that have printed since
+        then."""
         row = attempts.c
         prints = and_(IS_RUNNING, row.last_line > since, row.diagnosed > 0)
         of_verdict = and_(diagnoses.c.job == row.job, diagnoses.c.attempt == row.number, diagnoses.c.current)
         query = select(diagnoses, literal(None).label("plan_body")).join(attempts, of_verdict)
-        return await self._db.rows(query.where(prints, diagnoses.c.outcome == Outcome.HUNG.value), codec.record_of)
+        ends = or_(diagnoses.c.outcome == Outcome.HUNG.value, diagnoses.c.decided_by == LOSS_SERIES)
+        return await self._db.rows(query.where(prints, ends), codec.record_of)
 
-    async def withdraw_hang(self, record: DiagnosisRecord, why: str, now: float, told: Sequence[OutboxMessage]) -> bool:
+    async def withdraw_verdict(
+        self, record: DiagnosisRecord, why: str, now: float, told: Sequence[OutboxMessage]
+    ) -> bool:
         """The run went on: its verdict says so and counts no more, nor do the plans that wait for it. Whether it was
         the current one."""
         noted = replace(record, diagnosis=replace(record.diagnosis, notes=(why, *record.diagnosis.notes)))

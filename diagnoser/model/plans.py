@@ -219,6 +219,11 @@ class Plan:
         return self.lease is not None and self.lease.until > now
 
     @property
+    def shown(self) -> str:
+        """Its id and state of change, for a press that comes back: what a person approves is what they saw."""
+        return f"{self.id}~{len(self.history)}"
+
+    @property
     def unproven(self) -> tuple[str, ...]:
         """Nodes that it takes out and that nothing proves to be at fault."""
         proven = {proof.node for proof in self.proofs}

@@ -172,7 +172,7 @@ def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
         node=nodes[0] if nodes else "",
         labels={"partition": plan.partition} if plan.partition else {},
         diagnosis=plan.diagnosis,
-        plan=plan.id if plan.state is PlanState.WAITING else "",
+        plan=plan.shown if plan.state is PlanState.WAITING else "",
         owner=plan.tenant,
         repeats=(plan.state, plan.reason) == (PlanState.WAITING, PlanReason.PLACE_FAILS),
     )

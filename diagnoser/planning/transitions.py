@@ -107,12 +107,22 @@ class PlanCommands:
 
     @_command
     def approve(
-        self, plan: Plan, history: ClusterHistory, record: DiagnosisRecord | None, by: str, comment: str, now: float
+        self,
+        plan: Plan,
+        history: ClusterHistory,
+        record: DiagnosisRecord | None,
+        by: str,
+        comment: str,
+        now: float,
+        shown: str = "",
     ) -> TransitionResult:
-        """record: the diagnosis that the plan follows from, sent to the webhook with it.
+        """record: the diagnosis that the plan follows from, sent to the webhook with it. shown: the plan as the person
+        saw it, where that is known: meanwhile it may name other nodes, or somebody may have taken an approval back.
 
         A person may vouch for what nothing proves, but not send the agent to a node that the job never had.
         """
+        if "~" in shown and shown != plan.shown and plan.state is PlanState.WAITING:
+            raise Conflict(f"plan {plan.id} has changed since it was shown: look at it again")
         life = 60.0 * self.policy.table.defaults.expires_minutes
         word = plan_states.commented("approved", comment)
         proofs = tuple(NodeProof(node, ProofKind.PERSON, word, time=now, by=by) for node in plan.unproven)

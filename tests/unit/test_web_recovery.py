@@ -1,5 +1,6 @@
 """The recovery page and its buttons."""
 
+import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,7 @@ async def test_a_waiting_plan_is_approved_on_the_page(web: Web) -> None:
     """The button leads back to the diagnosis, and the plan may be claimed."""
     await planned(web, mode=Mode.APPROVE)
     shown = await web.client.get("/recovery")
-    assert 'name="plan" value="plan-j"' in shown.text
+    assert 'name="plan" value="plan-j~' in shown.text
     answer = await web.client.post("/plans/plan-j/decide", content=YES, headers=SAME | FORM)
     assert answer.status_code == 303
     assert answer.headers["location"].startswith("/diagnoses/")
@@ -55,6 +56,26 @@ async def test_a_plan_is_refused_on_the_page(web: Web) -> None:
     page = (await web.client.get(late.headers["location"])).text
     assert "Your press changed nothing: it has been refused (by anonymous," in page
     assert "Your press changed nothing" not in (await web.client.get(late.headers["location"].partition("?")[0])).text
+
+
+@pytest.mark.parametrize("page", ["/recovery", "/diagnoses/{}"])
+async def test_an_approval_counts_for_the_plan_as_it_was_shown(web: Web, page: str) -> None:
+    """A repeated request, or an old page, approved what somebody had taken back, or a plan that names other nodes."""
+    await planned(web, mode=Mode.APPROVE)
+    plan = await web.store.plans.find("plan-j")
+    assert plan
+    text = (await web.client.get(page.format(plan.diagnosis))).text
+    shown = re.search(r'name="plan" value="(plan-j~[0-9]+)"', text)
+    assert shown
+    body = b"decision=approve&plan=" + shown[1].encode()
+    path = "/recovery/decide" if page == "/recovery" else "/plans/plan-j/decide"
+    states, answer = [], None
+    for content in (body, b"decision=take_back", body):
+        url = path if content is body else "/plans/plan-j/decide"
+        answer = await web.client.post(url, content=content, headers=SAME | FORM)
+        states.append(await state(web))
+    assert states == [PlanState.SENT, PlanState.WAITING, PlanState.WAITING]
+    assert answer and "changed since it was shown" in (await web.client.get(answer.headers["location"])).text
 
 
 @pytest.mark.parametrize(
@@ -109,7 +130,7 @@ async def test_a_page_says_who_looks_and_offers_what_they_may_do(tmp_path: Path)
         del web.client.headers["authorization"]
         pages = {name: (await web.client.get("/recovery", auth=("", letter * 16))).text for name, letter in PEOPLE}
     assert all(f">{name}</span>" in page for name, page in pages.items())
-    assert 'value="plan-j"' in pages["ops"] and "<form" not in pages["eyes"]
+    assert 'value="plan-j~' in pages["ops"] and "<form" not in pages["eyes"]
 
 
 async def test_a_faulty_form_changes_nothing(web: Web) -> None:
@@ -181,7 +202,7 @@ async def test_several_plans_are_approved_at_once(web: Web) -> None:
     assert states["a"] and states["a"].history[-1].why == "approved: looked at them"
     assert page.count("<b>approved</b>; no agent has picked it up yet") == 2
     assert "<b>not changed</b>, it has been refused" in page
-    assert 'name="plan" value="plan-d"' in page and 'name="plan" value="plan-a"' not in page
+    assert 'name="plan" value="plan-d~' in page and 'name="plan" value="plan-a~' not in page
 
 
 async def test_an_approval_is_undone_until_an_agent_has_the_plan(web: Web) -> None:

@@ -88,11 +88,12 @@ async def _decide(scope: ScopedServices, plans: Plans, access: SlackAccess, inte
 
 async def _act(scope: ScopedServices, plans: Plans, by: Credential, press: _Press) -> str:
     """Raises DiagnoserError."""
+    plan_id = press.value.partition("~")[0]
     if press.action_id == APPROVE:
-        plan = await approve_plan(scope.core, plans, by, press.value, "approved in Slack")
+        plan = await approve_plan(scope.core, plans, by, plan_id, "approved in Slack", press.value)
         return f"Approved: the plan for {plan.job} goes to the cluster."
     if press.action_id == REFUSE:
-        plan = await refuse_plan(scope.core, plans, by, press.value, "refused in Slack")
+        plan = await refuse_plan(scope.core, plans, by, plan_id, "refused in Slack")
         return f"Refused: nothing is done for {plan.job}."
     if press.action_id == CONFIRM:
         await store_feedback(scope, by, press.value, NewFeedback(verdict=FeedbackVerdict.CONFIRMED))

@@ -293,22 +293,22 @@ async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans,
     return _round(await plans.change(id, now, rule, alone=False), plans)
 
 
-async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> Plan:
-    """Raises NotFound, Conflict."""
+async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
+    """shown: the plan as the person saw it, where that is known. Raises NotFound, Conflict."""
     now = core.clock()
     plan = await plans.check_rollback(await find(core, id), now)
     record = await core.store.diagnoses.find(plan.diagnosis)
-    return await plans.change(id, now, plans.commands.approve(record, caller.name, comment, now))
+    return await plans.change(id, now, plans.commands.approve(record, caller.name, comment, now, shown))
 
 
-async def refuse_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> Plan:
+async def refuse_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
     """Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
     return await plans.change(id, now, plans.commands.refuse(caller.name, comment, now))
 
 
-async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> Plan:
+async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
     """Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()

@@ -180,7 +180,7 @@ def why_unchanged(plan: Plan, now: float) -> str:
             return foreign[1]
     objection = undecidable(plan, now)
     if not objection:
-        return "somebody else decided about it at the same moment"
+        return "it has changed since it was shown"
     change = _entry(plan, plan.state)
     if change is None:
         return objection

@@ -38,7 +38,7 @@ SHOWN = 50
 HEARD_SECONDS = 86_400.0
 """A launch that was not heard of for longer does not count as running."""
 
-Decide = Callable[[CoreServices, PlanService, Credential, str, str], Awaitable[Plan]]
+Decide = Callable[[CoreServices, PlanService, Credential, str, str, str], Awaitable[Plan]]
 DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, "take_back": take_plan_back}
 
 REASONS = {PlanReason.NEEDS_APPROVAL.value: "The policy asks for approval before it does this"}
@@ -115,8 +115,9 @@ async def decide_several(form: Pressed, core: Core, plans: Plans) -> Response:
     if not ids:
         return see_other(page)
     done, late = list[str](), list[str]()
-    for plan in ids[:SHOWN]:
-        if await _is_done(act, core, plans, form.caller, plan, form.text("comment")):
+    for shown in ids[:SHOWN]:
+        plan = shown.partition("~")[0]
+        if await _is_done(act, core, plans, form, plan, shown):
             done.append(plan)
         else:
             late.append(plan)
@@ -126,16 +127,16 @@ async def decide_several(form: Pressed, core: Core, plans: Plans) -> Response:
 @router.post("/plans/{id}/decide")
 async def decide(id: PlanId, form: Pressed, core: Core, plans: Plans) -> Response:
     """One plan, then back to the page that it was pressed on: the diagnosis, or the queue."""
-    act, comment = _decision(form.text("decision")), form.text("comment")
+    act = _decision(form.text("decision"))
     if form.text("page") == "recovery":
-        is_done = await _is_done(act, core, plans, form.caller, id, comment)
+        is_done = await _is_done(act, core, plans, form, id, form.text("plan"))
         return see_other("/recovery?" + urlencode({"done" if is_done else "late": id}))
     plan = await core.store.plans.find(id)
     page, late = "/recovery", f"?late={quote(id)}"
     if plan and plan.diagnosis:
         page, late = f"/diagnoses/{plan.diagnosis}", "?late=1#plan"
     try:
-        await act(core, plans, form.caller, id, comment)
+        await act(core, plans, form.caller, id, form.text("comment"), form.text("plan"))
     except Conflict:
         return see_other(page + late)
     return see_other(f"{page}#plan")
@@ -171,9 +172,9 @@ def _decision(name: str) -> Decide:
     return DECISIONS[name]
 
 
-async def _is_done(act: Decide, core: Core, plans: Plans, caller: Credential, id: str, comment: str) -> bool:
+async def _is_done(act: Decide, core: Core, plans: Plans, form: Form, id: str, shown: str) -> bool:
     try:
-        await act(core, plans, caller, id, comment)
+        await act(core, plans, form.caller, id, form.text("comment"), shown)
     except (Conflict, NotFound, OutOfScope):
         return False
     return True

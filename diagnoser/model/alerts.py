@@ -31,7 +31,7 @@ class Alert:
     """incident: the same for all alerts of one. about: that as a whole, where it is more than this failure, else "".
     facts: (name, value), the most telling first. place: where ``line``, the root line, stands. why: of a plan's state,
     or what is to be reviewed. action, reason: what is advised. labels: of the job. owner: whom the scheduler knows the
-    job to belong to, "" where it did not say. plan: one that waits for approval, as it is shown, else "". repeats: tells of
+    job to belong to, "" where it did not say. plan: what waits for approval, as shown, else "". repeats: tells of
     another failure of one place, whose incident was told before.
 
     Text of logs and models in it is masked and bounded; each channel escapes it in its own way.

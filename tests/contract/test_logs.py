@@ -40,6 +40,17 @@ async def test_an_append_is_there_for_every_replica(store: SqlStore, second: Sql
     assert (attempt.opened, attempt.last_line, attempt.revision, attempt.fatal) == (100.0, 100.0, 1, None)
 
 
+async def test_a_run_falls_silent_by_the_clock_as_it_is_now(store: SqlStore) -> None:
+    """After the database's clock was set back by six hours no hang was looked for in as many; what is stored in another
+    order than it came moves nothing."""
+    await store.logs.append([append(at=30_000.0)])
+    await store.logs.append([append(OTHER, at=30_000.0)])
+    await store.logs.append([append(at=8_400.0, read=await cursor(store))])
+    await store.logs.append([append(OTHER, at=29_990.0, read=await cursor(store, OTHER))])
+    silent = await store.work.claim_silent(8_500.0, 60.0, 6.0, 10)
+    assert [claim.attempt.key for claim in silent] == [KEY]
+
+
 async def test_a_stale_cursor_is_refused_and_nothing_of_the_commit_stays(store: SqlStore) -> None:
     """One moved cursor fails the whole commit: the attempts beside it are not half counted."""
     await store.logs.append([append(delta=b"first")])

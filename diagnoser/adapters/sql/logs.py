@@ -47,6 +47,9 @@ _CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 
 _PLACE = ("job", "attempt", "source", "node", "rank", "provenance")
 
+_REORDERED = 300.0
+"""Seconds by which what arrived earlier may be stored later. What is further back came after the database's clock was
+set back: the run would fall silent unseen until that has caught up."""
 STREAMS_LIMIT = 65_536
 """Of one attempt: each costs a cursor, and lines that are kept because they are its first and last."""
 
@@ -328,12 +331,14 @@ def _touched(dialect: str) -> Any:
     statement = dialect_insert(dialect, attempts)
     new = statement.excluded
     grown = attempts.c.revision + 1
+    last = attempts.c.last_line
+    is_older = or_(new.last_line == 0.0, new.last_line.between(last - _REORDERED, last))
     changes = {
         "revision": grown,
         "deltas": attempts.c.deltas + new.deltas,
         "raw_bytes": attempts.c.raw_bytes + new.raw_bytes,
         "streams": attempts.c.streams + new.streams,
-        "last_line": case((new.last_line > attempts.c.last_line, new.last_line), else_=attempts.c.last_line),
+        "last_line": case((is_older, attempts.c.last_line), else_=new.last_line),
         "fatal": func.coalesce(attempts.c.fatal, new.fatal),
         "fatal_revision": case((new.fatal.is_not(None), grown), else_=attempts.c.fatal_revision),
         "ended": func.coalesce(attempts.c.ended, new.ended),

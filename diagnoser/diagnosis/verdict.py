@@ -58,7 +58,8 @@ class Localization:
 
 
 def loss_divergence(evidence: Evidence, loss: LossBreak | None) -> LossDivergence | None:
-    """The place where the loss broke, as a candidate for the cause; None when it did not, or its line was not kept."""
+    """The place where the loss broke, as a candidate for the cause; None when it did not. Where its line was not kept,
+    as in a slow climb, the next one that was and that prints the same loss."""
     if loss is None:
         return _broken_measure(evidence)
     why = loss.why
@@ -66,10 +67,15 @@ def loss_divergence(evidence: Evidence, loss: LossBreak | None) -> LossDivergenc
         why += f"; last checkpoint before: {loss.checkpoint}"
     if loss.until is not None:
         why += f"; skip the batches of steps {loss.point.step}..{loss.until}"
+    broken = loss.point
+    behind = {
+        point.line
+        for point in evidence.progress
+        if (point.stream, point.rank, point.metric) == (broken.stream, broken.rank, broken.metric)
+        and point.line >= broken.line
+    }
     for index, line in enumerate(evidence.lines):
-        if line.number != loss.point.line:
-            continue
-        if line.rank in (loss.point.rank, -1):
+        if line.number in behind and line.stream == broken.stream and line.rank in (broken.rank, -1):
             return LossDivergence(index, why)
     return _broken_measure(evidence)
 

@@ -222,8 +222,33 @@ def _loss_out_of_band(series: MetricSeries) -> LossBreak | None:
     return None
 
 
+def _loss_climbed(series: MetricSeries) -> LossBreak | None:
+    """Where the loss began to climb that lost, over hundreds of steps, a good part of what was learned: each point is
+    within the band of those before it."""
+    printed, values = series.printed("loss", finite=True)
+    if not series.is_objective or len(values) < 4 * WINDOW:
+        return None
+    begin, lowest = median(values[:WARM_UP]), min(_medians(values))
+    learned, newest = begin - lowest, values[-2 * WINDOW :]
+    if begin < LEARNED * lowest or min(newest) < lowest + _LOST * learned:
+        return None
+    if median(newest[:WINDOW]) - median(newest[WINDOW:]) > _REGAINED * learned:
+        return None  # it comes down again
+    index = max(index for index, value in enumerate(values) if value <= lowest + _REGAINED * learned)
+    if median(values[index + 1 :][:WARM_UP]) > lowest + _LOST * learned / 2:
+        return None  # it stepped up: other data
+    why = f"loss {values[-1]:.4g} climbed from {lowest:.4g} since then, to {_LOST:.0%} or more of the way back"
+    return break_at(printed, values, index + 1, why, printed[index].metric)
+
+
+def _medians(values: Sequence[float]) -> Iterator[float]:
+    """The medians of neighbours."""
+    return (median(values[index : index + WARM_UP]) for index in range(0, len(values) - WARM_UP, WARM_UP))
+
+
 _SOURCES: tuple[Callable[[MetricSeries], LossBreak | None], ...] = (
     _loss_out_of_band,
+    _loss_climbed,
     norm_not_finite,
     norm_explosion,
     supported_jump,

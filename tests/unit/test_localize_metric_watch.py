@@ -3,14 +3,18 @@
 import math
 import random
 from dataclasses import replace
+from io import BufferedReader, BytesIO
 from itertools import accumulate
 
 import pytest
 
 from diagnoser.localize import metric_watch
 from diagnoser.localize.metric_watch import MetricHistory, seen_in
-from diagnoser.model import MetricEventKind, Progress
+from diagnoser.model import LOSS_SERIES, Facts, MetricEventKind, Progress
+from diagnoser.model.taxonomy import FailureType
+from tests.rule_files import ANALYZER
 from tests.thorough import THOROUGH
+from tools.metric_runs import curves
 from tools.metric_runs.__main__ import points_of, watched
 from tools.metric_runs.recipes import DIVERGENT_FORMS, HEALTHY, KINDS, divergence
 
@@ -49,6 +53,22 @@ def test_a_divergence_that_lasts_is_seen_while_the_run_goes_on(form: str, kind: 
     step = run.lines[line - 1][1]
     assert 0 < step - run.at + 1 <= SURE[run.kind]
     assert run.at <= run.lines[event.point.line - 1][1] <= run.at + 3
+
+
+@pytest.mark.parametrize("steps", [800, 2400])
+def test_a_loss_that_climbs_back_over_many_steps_has_diverged(steps: int) -> None:
+    """Each point is within the band of those before it. It ended as completed at 0.97, and nobody was told; a rollback
+    goes back to where the climb began."""
+    curve, rng = curves.language_model(random.Random(5), begin=10.5), random.Random(5)
+    losses = [curve(step) for step in range(1000)]
+    losses += [losses[-1] + 7.0 * min(1.0, step / steps) + rng.gauss(0.0, 0.03) for step in range(steps + 500)]
+    lines = [f"step {step} loss {loss:.4f}" for step, loss in enumerate(losses)]
+    seen = [event.kind for _, event in watched(points_of(lines))]
+    assert seen == [MetricEventKind.DIVERGED]
+    text = "".join(f"{line}\n" for line in lines).encode()
+    found = ANALYZER.analyze(ANALYZER.read(BufferedReader(BytesIO(text)), lambda _: None), Facts())
+    assert (found.type, found.decided_by) == (FailureType.LOSS_DIVERGENCE, LOSS_SERIES)
+    assert found.rollback and 900 < (found.rollback.skip_from or 0) < 1000 + steps / 5
 
 
 @pytest.mark.parametrize("name", HEALTHY)

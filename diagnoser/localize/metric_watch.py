@@ -96,11 +96,6 @@ class WatchedSeries:
         return pace(self.points[-_SLOW - 1], self.points[-1]) >= _CRAWLING * usual > 0.0
 
     @property
-    def has_learned(self) -> bool:
-        """Whether the loss was once well below that of a model that guesses."""
-        return self.lowest_loss < _LEARNED * _LEVELS[0]
-
-    @property
     def may_be_stuck(self) -> bool:
         loss = self.points[-1].loss
         return loss is not None and _LEVELS[0] <= loss <= _LEVELS[1]
@@ -169,7 +164,8 @@ class MetricHistory:
             )
             for may_be, check in checks:
                 event = check(series.points) if may_be else None
-                if event and event.kind is MetricEventKind.STUCK and series.has_learned:
+                had_learned = series.lowest_loss < _LEARNED * _LEVELS[0]
+                if event and event.kind is MetricEventKind.STUCK and had_learned:
                     event = replace(event, kind=MetricEventKind.DIVERGED)  # it climbed back, too slowly for a jump
                 if event:
                     yield event

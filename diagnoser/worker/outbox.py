@@ -25,6 +25,8 @@ from diagnoser.ports import Clock, Sender, WakeSignal
 from diagnoser.worker.lease import claimed, renewed
 
 ERROR_LENGTH = 500
+SLOW_SECONDS, SLOW_PAUSE, LONGEST_PAUSE = 5.0, 60.0, 600.0
+"""A try that fails after so long rests its target for these times."""
 
 
 class DeliveryResult(StrEnum):
@@ -90,9 +92,22 @@ class RateLimiter:
         self._rates = rates
         self._free: dict[str, float] = {}
         self._slots: dict[str, float] = {}
+        self._slow: dict[str, tuple[float, float]] = {}
+
+    def note(self, target: str, now: float, *, slow: bool) -> None:
+        """A target that does not answer in time rests, each time for longer: all others wait while it is tried."""
+        until, pause = self._slow.get(target, (0.0, SLOW_PAUSE / 2))
+        if not slow:
+            self._slow.pop(target, None)
+        elif until <= now:
+            pause = min(2 * pause, LONGEST_PAUSE)
+            self._slow[target] = now + pause, pause
 
     def wait(self, effect: OutboxMessage, now: float) -> float:
         """Seconds until this effect may be sent; 0 when it may go now."""
+        until, _ = self._slow.get(effect.target, (0.0, 0.0))
+        if until > now:
+            return until - now
         rate = self._rates.get(effect.target)
         if rate is None:
             return 0.0
@@ -153,6 +168,9 @@ class Outbox:
                 await self.store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
             return
         result = await self._try(due.message)
+        ended = self._clock()
+        is_slow = result.state == "pending" and ended - now >= SLOW_SECONDS
+        self._rate_limiter.note(due.message.target, ended, slow=is_slow)
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else result.until
             await self.store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)

@@ -194,6 +194,25 @@ async def test_a_receiver_that_never_answers_is_tried_again(store: SqlStore) -> 
     assert (found.state, found.error) == ("pending", "no answer in time")
 
 
+async def test_a_receiver_that_does_not_answer_holds_up_no_other(store: SqlStore) -> None:
+    """Two hundred alerts for it kept all others back by half a minute a round."""
+    clock, sent = Time(), list[str]()
+
+    class Slow(RecordingSender):
+        async def send(self, effect: OutboxMessage) -> None:
+            if effect.target == "slow":
+                clock.now += 30.0
+                raise DOWN
+            sent.append(effect.key)
+
+    waiting = [replace(effect(f"a{number:03}"), target="slow") for number in range(200)]
+    await put(store, *(replace(message, expires=clock.now + 86_400.0) for message in (*waiting, effect("b"))))
+    working = outbox(store, Slow(), clock, pace=OutboxConfig(at_once=2))
+    while not sent:
+        await working.step()
+    assert sent == ["b"] and clock.now <= 300.0 + 150.0
+
+
 class Stuck(RecordingSender):
     """Its receiver never answers. under_way: what is being sent."""
 

@@ -146,8 +146,7 @@ class DecisionPlanner:
     def alert_went_on(
         self, record: DiagnosisRecord, job: Job, incident: str, why: str, now: float
     ) -> tuple[OutboxMessage, ...]:
-        """Tell those who were told of a running launch's failure that it is over, once for each verdict. incident: of
-        that."""
+        """Tell those who were told that a running launch failed that it goes on, once a verdict. incident: of that."""
         told = replace(verdict_alert(record, job, self._link(record.id), self.redact), incident=incident, facts=())
         told = replace(told, line="", place="", why="", notes=(), action="", reason="", mitigation="")
         title = f"{why} ({without_secrets(job.id)}, attempt {told.attempt})"

@@ -111,6 +111,31 @@ async def test_a_log_on_a_file_system_that_does_not_answer_holds_up_nothing(monk
     assert len(asked) <= 1
 
 
+async def test_a_job_that_is_renamed_keeps_its_log(tmp_path: Path) -> None:
+    """Slurm shows ``%x`` of a running job with its newest name; the file is called by the one it was launched with."""
+    sent = list[str]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.url.path.endswith("/logs"):
+            sent.append(request.content.decode())
+        return httpx.Response(204)
+
+    output = tmp_path / "first-7.out"
+    output.write_text("step 1\n")
+    row = {"job_id": 7, "job_state": "RUNNING", "nodes": "n1", "user_id": os.getuid(), "start_time": 100}
+    row |= {"standard_output": f"{tmp_path}/%x-%j.out", "name": "first"}
+    texts = Texts([row])
+    http = httpx.AsyncClient(transport=httpx.MockTransport(answer), base_url="http://diagnoser.test")
+    api, state = ApiClient(http), AgentState()
+    watched = SlurmSource(api, Slurm(texts.run), "lab", state, lambda: 1000.0)
+    observer: Observer[JobRecord] = Observer(api, watched, "lab", tmp_path / "lab.json", state)
+    await observer.poll_once()
+    texts.squeue = [row | {"name": "second"}]
+    output.write_text("step 1\nKeyError: 'lr'\n")
+    await observer.poll_once()
+    assert "".join(sent) == output.read_text()
+
+
 async def test_lines_of_a_log_that_tasks_of_an_array_share_are_sent_once(tmp_path: Path) -> None:
     """To the task that began first, until it has ended; the other is labelled, and gets only what comes later."""
     sent, shared = list[tuple[str, str]](), dict[str, str | None]()

@@ -48,8 +48,7 @@ _CursorRows = dict[AttemptKey, dict[Stream, Cursor]]
 _PLACE = ("job", "attempt", "source", "node", "rank", "provenance")
 
 _REORDERED = 300.0
-"""Seconds by which what arrived earlier may be stored later. What is further back came after the database's clock was
-set back: the run would fall silent unseen until that has caught up."""
+"""Seconds by which what arrived earlier may be stored later; further back, the database's clock was set back."""
 STREAMS_LIMIT = 65_536
 """Of one attempt: each costs a cursor, and lines that are kept because they are its first and last."""
 

@@ -76,7 +76,10 @@ class SlurmSource:
         jobs = {}
         for key, job in listed.items():
             if changes.concerns(job, key in state.jobs, state.time):
-                jobs[key] = replace(job, wait_reason=state.waits.get(key, ""))
+                known, output = state.jobs.get(key), job.output
+                if known and known.started and (known.attempt, known.uid) == (job.attempt, job.uid):
+                    output = known.output or output  # a job may be renamed, and its log is where its launch began it
+                jobs[key] = replace(job, wait_reason=state.waits.get(key, ""), output=output)
         for key, checkpoint in state.jobs.items():
             if key in listed:
                 continue

@@ -25,8 +25,8 @@ from diagnoser.ports import Clock, Sender, WakeSignal
 from diagnoser.worker.lease import claimed, renewed
 
 ERROR_LENGTH = 500
-SLOW_SECONDS, SLOW_PAUSE, LONGEST_PAUSE = 5.0, 60.0, 600.0
-"""A try that fails after so long rests its target for these times."""
+SLOW_SECONDS, SLOW_PAUSE, LONGEST_PAUSE = 5.0, 30.0, 120.0
+"""A try that fails after so long rests its target: at first, and at most."""
 
 
 class DeliveryResult(StrEnum):
@@ -168,7 +168,7 @@ class Outbox:
                 await self.store.record_delivery(due, "deferred", retry_at=min(now + wait, due.message.expires))
             return
         result = await self._try(due.message)
-        ended = self._clock()
+        ended = self.clock()
         is_slow = result.state == "pending" and ended - now >= SLOW_SECONDS
         self._rate_limiter.note(due.message.target, ended, slow=is_slow)
         try:

@@ -6,6 +6,7 @@ and output.
 """
 
 import atexit
+import fcntl
 import json
 import multiprocessing
 import os
@@ -14,16 +15,19 @@ import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Protocol
+from typing import Any, Protocol
 
 from diagnoser.cli import DEFERRED
-from tests.reaper import marked
+from tests import reaper
 
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload(
@@ -36,6 +40,34 @@ context.set_forkserver_preload(
         "tests.first_start",
     ]
 )
+
+
+@cache
+def _share() -> None:
+    """Fork from the process that another worker of this run has started, if there is one: loading costs four seconds of
+    CPU. It lives as long as a worker that holds the end of its pipe, which others get at through the first worker."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or reaper.NAME not in os.environ:
+        return
+    server: Any = forkserver._forkserver
+    with Path(tempfile.gettempdir(), f"preloaded-{os.environ[reaper.NAME]}").open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        place, _, address = file.read().partition(" ")
+        try:
+            server._forkserver_alive_fd = os.open(place, os.O_WRONLY)
+        except FileNotFoundError:  # nobody has started it, or whoever did has ended
+            server.ensure_running()
+            file.truncate(0)
+            file.write(f"/proc/{os.getpid()}/fd/{server._forkserver_alive_fd} {server._forkserver_address}")
+        else:
+            server._forkserver_address = address
+            server.ensure_running = resource_tracker.ensure_running
+
+
+def forked(target: Callable[..., None], arguments: Sequence[object]) -> ForkServerProcess:
+    """A process that finds the code loaded, not started yet."""
+    _share()
+    return context.Process(target=target, args=tuple(arguments))
 
 
 class Program(Protocol):
@@ -58,8 +90,8 @@ class Preloaded:
         streams = (output, errors or output)
         for file in streams:
             file.touch()
-        given = (list(arguments), marked(dict(environment)), Path.cwd(), streams)
-        self._process = context.Process(target=_run_for_files, args=given)
+        given = (list(arguments), reaper.marked(dict(environment)), Path.cwd(), streams)
+        self._process = forked(_run_for_files, given)
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
@@ -109,7 +141,7 @@ class _Start(socketserver.BaseRequestHandler):
         with self.request.makefile("rb") as asked:
             arguments, environment, folder = json.loads(asked.read(int.from_bytes(size, "big")))
         passed = [Connection(stream) for stream in streams]
-        process = context.Process(target=_run_for_streams, args=(arguments, environment, Path(folder), passed))
+        process = forked(_run_for_streams, (arguments, environment, Path(folder), passed))
         process.start()
         for stream in passed:
             stream.close()

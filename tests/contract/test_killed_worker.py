@@ -50,7 +50,7 @@ async def test_the_work_of_a_process_that_was_killed_is_free_within_ten_seconds(
     store = await open_store(url)
     await store.logs.append([append(fatal=True, delta=delta_of("a line"))])
     ours, theirs = multiprocessing.Pipe()
-    worker = preloaded.context.Process(target=_work_for_ever, args=(url, theirs))
+    worker = preloaded.forked(_work_for_ever, (url, theirs))
     worker.start()
     try:
         assert await asyncio.to_thread(ours.poll, 120)

@@ -1,7 +1,6 @@
 """Every page in a real browser: quiet, on this host, within its window, light, and usable by everybody."""
 
 import importlib.util
-import json
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -41,6 +40,27 @@ CHARTS = frozenset({"uplot.js"})
 VERBATIM = frozenset({"code", "pre", "script", "style", "datalist"})
 KINDS = (FailureType, Action, PlanReason, PlanState, NodeEventKind, NodeActor, AlertKind, IncidentState, Outcome)
 IDENTIFIERS = frozenset(str(member) for kind in KINDS for member in kind if "_" in member)
+AS_OFTEN = 2
+"""As this, axe-core looks at parts of a page that differ by their words alone; at all of them in thorough runs."""
+LOOK = """async ([often, options]) => {
+  const times = new Map(), away = [];
+  const blank = html => html.replace(/>[^<]+</g, '>_<').replace(/ (?!class|style|role|type)[a-z-]+="[^"]+"/g, '');
+  const look = (parent, place) => {
+    for (const part of [...parent.children]) {
+      const name = `${place} ${part.localName}.${part.className}`, shape = name + blank(part.outerHTML);
+      times.set(shape, (times.get(shape) || 0) + 1);
+      if (parent.localName === 'dl' || times.get(shape) <= often) { look(part, name); continue; }
+      const mark = document.createComment('');
+      part.replaceWith(mark);
+      away.push([mark, part]);
+    }
+  };
+  look(document.body, '');
+  try { return await axe.run(document, options); } finally { for (const [mark, part] of away) mark.replaceWith(part); }
+}"""
+"""Takes away, while axe-core looks, what stands at a place of the same kind, by the tags and classes above it, and has
+the same tags and classes inside as parts before it: rows of a table, lines of a log, operations of the API. A list of
+definitions stays whole: each word needs its text."""
 T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., object])
 _AXE = importlib.util.find_spec("axe_playwright_python")
@@ -85,7 +105,7 @@ async def findings(page: Page, scheme: Scheme) -> list[str]:
         await page.evaluate((Path(_AXE.submodule_search_locations[0]) / "axe.min.js").read_text("utf-8"))
     which = {"type": "tag", "values": RULES} if scheme == "light" else {"type": "rule", "values": ["color-contrast"]}
     options = {"runOnly": which, "resultTypes": ["violations"]}
-    result = await page.evaluate(f"axe.run(document, {json.dumps(options)})")
+    result = await page.evaluate(LOOK, [1_000_000 if THOROUGH else AS_OFTEN, options])
     return [
         f"{violation['id']}: {node['html'][:200]} {node['failureSummary'][:300]}"
         for violation in result["violations"]
@@ -138,7 +158,7 @@ class Visit:
     """What came of a page that was opened once. urls, size: of all that came over the wire. barriers: what axe-core
     found, and where."""
 
-    complaints: Sequence[str]
+    complaints: list[str]
     urls: Sequence[str]
     size: int
     identifiers: set[str]
@@ -154,25 +174,35 @@ async def desk(tmp_path_factory: pytest.TempPathFactory, shared_browser: None) -
 
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def visits(desk: Desk) -> Mapping[str, Visit]:
-    """Every page, each opened once for all that is said of it."""
+    """Every page, each opened once for all that is said of it, one after the other in one tab: a tab of its own costs a
+    process. Nothing is kept from page to page, for requests go through ``watched``."""
     sights = cycle(SIGHTS)
-    return {path: await visit(desk, path, sights) for path in desk.paths}
-
-
-async def visit(desk: Desk, path: str, sights: Iterator[Sight]) -> Visit:
     async with await desk.chromium.new_page() as page:
-        complaints = await watched(page, desk.address)  # which also sees to it that nothing is kept from page to page
+        complaints = await watched(page, desk.address)
         answers: list[Response] = []
         page.on("response", partial(note, answers))
-        answer = await page.goto(desk.address + path)
-        assert answer is not None and answer.status == 200, path
-        await page.wait_for_load_state("load")
-        taken = [one for one in answers if "event-stream" not in one.headers.get("content-type", "")]
-        sizes = [await one.request.sizes() for one in taken]
-        size = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes)
-        words = identifiers_in(await answer.text()) if path != "/docs" else set()
-        urls = [one.url for one in taken]
-        return Visit(complaints, urls, size, words, await too_wide(page), await barriers(page, sights))
+        found = {}
+        for path in desk.paths:
+            found[path] = await visit(page, desk.address + path, answers, sights)
+            found[path].complaints.extend(complaints)
+            complaints.clear()
+            await page.goto("about:blank")  # what the page still does is its own
+            answers.clear()
+        return found
+
+
+async def visit(page: Page, address: str, answers: Sequence[Response], sights: Iterator[Sight]) -> Visit:
+    await page.emulate_media(color_scheme="light")
+    await page.set_viewport_size({"width": 1280, "height": HEIGHT})
+    answer = await page.goto(address)
+    assert answer is not None and answer.status == 200, address
+    await page.wait_for_load_state("load")
+    taken = [one for one in answers if "event-stream" not in one.headers.get("content-type", "")]
+    sizes = [await one.request.sizes() for one in taken]
+    size = sum(size["responseBodySize"] + size["responseHeadersSize"] for size in sizes)
+    words = set() if address.endswith("/docs") else identifiers_in(await answer.text())
+    urls = [one.url for one in taken]
+    return Visit([], urls, size, words, await too_wide(page), await barriers(page, sights))
 
 
 async def too_wide(page: Page) -> list[str]:

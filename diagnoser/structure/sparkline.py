@@ -14,6 +14,15 @@ def is_wide(low: float, high: float) -> bool:
     return low > 0.0 and high / low > _WIDE
 
 
+def share_between(value: float, low: float, high: float, *, is_log: bool = False) -> float:
+    """Say where a value stands between two others, from 0 to 1; 0 where those are equal. is_log: by logarithms."""
+    if is_log:
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    if high <= low:
+        return 0.0
+    return (value - low) / (high - low)
+
+
 def sparkline(values: Sequence[float], mark: int = -1) -> str:
     """Draw each value as one character, those that are no number as crosses.
 
@@ -31,7 +40,5 @@ def sparkline(values: Sequence[float], mark: int = -1) -> str:
 def _block(value: float, low: float, high: float, *, is_log: bool) -> str:
     if not math.isfinite(value):
         return _BROKEN
-    if is_log:
-        value, low, high = math.log(value), math.log(low), math.log(high)
-    share = (value - low) / (high - low) if high > low else 0.0
+    share = share_between(value, low, high, is_log=is_log)
     return _BLOCKS[min(len(_BLOCKS) - 1, int(share * len(_BLOCKS)))]

@@ -4,15 +4,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 
 from diagnoser.localize.checkpoints import reported
 from diagnoser.model import Event, MetricEvent, Progress, Stage, Stream
-from diagnoser.structure.sparkline import is_wide
+from diagnoser.structure.sparkline import is_wide, share_between
+from diagnoser.web.pages.rendering import templates
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM = 640, 110, 64, 18, 20
-_INK, _LINE, _BAD = "#807b74", "#2f7fd0", "#d9480f"
-"""Colours that can be read on a light and on a dark page."""
 _SERIES: tuple[tuple[str, Callable[[Progress], float | None]], ...] = (
     ("loss", lambda point: point.loss),
     ("gradient norm", lambda point: point.grad_norm),
@@ -73,37 +71,48 @@ def blocked_curve(events: Iterable[Event]) -> Curve | None:
     return Curve("seconds that training stood still to save", "step", tuple(sorted(points)))
 
 
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A curve in its axes, of which the picture has one below the other. low, high: the ends of the upright one."""
+
+    curve: Curve
+    top: int
+    low: float
+    high: float
+
+    @property
+    def is_log(self) -> bool:
+        return is_wide(self.low, self.high)
+
+    @property
+    def floor(self) -> int:
+        return self.top + HEIGHT - BOTTOM
+
+    @property
+    def ceiling(self) -> int:
+        return self.top + TOP
+
+    def x(self, place: int) -> float:
+        """What lies beside the curve is at its edge."""
+        share = share_between(place, self.curve.points[0][0], self.curve.points[-1][0])
+        return LEFT + min(max(share, 0.0), 1.0) * (WIDTH - LEFT - 8)
+
+    def y(self, value: float) -> float:
+        return self.floor - share_between(value, self.low, self.high, is_log=self.is_log) * (self.floor - self.ceiling)
+
+    def x_of(self, event: MetricEvent) -> float:
+        at = event.point.step if self.curve.over == "step" else event.point.line
+        return self.x(at or 0)
+
+
 def svg(series: Sequence[Curve], events: Sequence[MetricEvent] = ()) -> str:
     """All curves below one another. events: marked in them."""
+    panels = [Panel(curve, number * HEIGHT, *_bounds(curve)) for number, curve in enumerate(series)]
     height = max(1, len(series)) * HEIGHT
-    panels = "".join(_panel(curve, number * HEIGHT, events) for number, curve in enumerate(series))
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        f'font-family="sans-serif" font-size="11" fill="{_INK}">{panels}</svg>'
-    )
-
-
-def _panel(curve: Curve, top: int, events: Sequence[MetricEvent]) -> str:
-    low, high = _bounds(curve)
-    is_log = is_wide(low, high)
-    y0, y1 = top + HEIGHT - BOTTOM, top + TOP
-    up = (_log_scale if is_log else _scale)(low, high)
-    spots, diverged = [], []
-    for place, value in curve.points:
-        if math.isfinite(value):
-            spots.append(f"{_x(curve, place):.1f},{y0 - up(value) * (y0 - y1):.1f}")
-        else:
-            diverged.append(f'<path d="M{_x(curve, place):.1f} {y0}V{y1}" stroke="{_BAD}"/>')
-    marks = [_mark(curve, event, y0, y1) for event in events]
-    return (
-        f'<g><text x="{LEFT}" y="{top + 12}">{curve.name}{" (log)" if is_log else ""}</text>'
-        f'<path d="M{LEFT} {y1}V{y0}H{WIDTH - 8}" fill="none" stroke="{_INK}" stroke-opacity=".5"/>'
-        f'<text x="{LEFT - 6}" y="{y1 + 8}" text-anchor="end">{high:.4g}</text>'
-        f'<text x="{LEFT - 6}" y="{y0}" text-anchor="end">{low:.4g}</text>'
-        f'<text x="{LEFT}" y="{y0 + 13}">{curve.over} {curve.points[0][0]}</text>'
-        f'<text x="{WIDTH - 8}" y="{y0 + 13}" text-anchor="end">{curve.points[-1][0]}</text>'
-        f'{"".join(diverged + marks)}<polyline points="{" ".join(spots)}" fill="none" stroke="{_LINE}" '
-        f'stroke-width="1.5"/></g>'
+        templates()
+        .get_template("series.svg")
+        .render(panels=panels, events=events, width=WIDTH, height=height, left=LEFT, isfinite=math.isfinite)
     )
 
 
@@ -113,37 +122,3 @@ def _bounds(curve: Curve) -> tuple[float, float]:
         return curve.bounds
     finite = [value for _, value in curve.points if math.isfinite(value)]
     return min(finite, default=0.0), max(finite, default=0.0)
-
-
-def _x(curve: Curve, place: int) -> float:
-    return LEFT + _scale(curve.points[0][0], curve.points[-1][0])(place) * (WIDTH - LEFT - 8)
-
-
-def _mark(curve: Curve, event: MetricEvent, y0: int, y1: int) -> str:
-    at = event.point.step if curve.over == "step" else event.point.line
-    line = f'<path d="M{_x(curve, at or 0):.1f} {y0}V{y1}" stroke="{_BAD}" stroke-dasharray="3 2">'
-    return f"{line}<title>{escape(event.why)}</title></path>"
-
-
-def _scale(low: float, high: float) -> Callable[[float], float]:
-    """Position of a value between two others, 0 to 1; infinite values at the ends."""
-    width = high - low or 1.0
-
-    def place(value: float) -> float:
-        if not math.isfinite(value):
-            return 0.0
-        return min(1.0, max(0.0, (value - low) / width))
-
-    return place
-
-
-def _log_scale(low: float, high: float) -> Callable[[float], float]:
-    """The same by the logarithm; a value that has none stands where it would on a scale without one."""
-    scale = _scale(math.log(low), math.log(high))
-
-    def place(value: float) -> float:
-        if value <= 0:
-            return scale(value)
-        return scale(math.log(value))
-
-    return place

@@ -12,7 +12,7 @@ from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_timeline import LogTimeline
 from diagnoser.model import Attempt, Event, EventKind, Line, Mark, NodeEvent, Plan, Progress, Stage
-from diagnoser.structure.sparkline import is_wide
+from diagnoser.structure.sparkline import is_wide, share_between
 from diagnoser.web.pages.rank_strip import RankStrip, rank_strip
 from diagnoser.web.pages.time_scale import ScalePart, TimeScale, time_scale
 from diagnoser.wording.phrases import after, joined
@@ -459,8 +459,8 @@ def _drawn_curve(
     for time, value, step in values:
         if math.isfinite(value):
             finite.append(value)
-            share = _share(value, low, high, is_log=is_log)
-            lines[-1].append((drawn.scale.x(time), share))
+            height = share_between(value, low, high, is_log=is_log) if low < high else 0.5
+            lines[-1].append((drawn.scale.x(time), height))
             continue
         at = "" if step is None else f" at step {number(step)}"
         broken.append(drawn.mark(AxisMark(0.0, time, "broken", f"{name.lower()} is {measure(value)}{at}")))
@@ -471,15 +471,6 @@ def _drawn_curve(
     )
     drawn_lines = tuple(_polyline(points) for points in lines if points)
     return AxisCurve(name, drawn_lines, tuple(broken[:MARKS_MAX]), low, high, is_log, summary)
-
-
-def _share(value: float, low: float, high: float, *, is_log: bool) -> float:
-    """How high a value stands between two others, from 0 to 1."""
-    if is_log:
-        value, low, high = math.log(value), math.log(low), math.log(high)
-    if high <= low:
-        return 0.5
-    return (value - low) / (high - low)
 
 
 def _polyline(points: Sequence[tuple[float, float]]) -> str:

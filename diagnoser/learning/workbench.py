@@ -7,8 +7,9 @@ A trial is bounded in text and time and runs in a thread, one at a time in a pro
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Generic, Self, TypeVar
 
 from diagnoser.learning import rule_context, template_rules
 from diagnoser.learning.replay_history import ReplayHistory
@@ -82,28 +83,38 @@ class ExampleHit:
     line: LineHit
 
 
+Hit = TypeVar("Hit", AttemptHit, ExampleHit)
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Generic[Hit]):
+    """Where a pattern was tried. items: the first ``SHOWN`` of the ``matched`` hits.
+
+    searched: attempts or examples whose lines are held. known: all that there are.
+    """
+
+    items: tuple[Hit, ...] = ()
+    matched: int = 0
+    searched: int = 0
+    known: int = 0
+
+    @classmethod
+    def of(cls, hits: Sequence[Hit], searched: int, known: int) -> Self:
+        return cls(tuple(hits[:SHOWN]), len(hits), searched, known)
+
+
 @dataclass(frozen=True, slots=True)
 class PatternTrial:
-    """What a pattern matches. cases, examples, healthy: the first ``SHOWN`` of those that are counted beside. types:
-    matched cases by their cause. known: attempts that there are; searched: those of which the lines are held.
-    is_complete: nothing was left out for lack of time."""
+    """What a pattern matches. types: matched cases by their cause.
 
-    cases: tuple[AttemptHit, ...] = ()
-    types: tuple[tuple[FailureType, int], ...] = ()
-    cases_known: int = 0
-    cases_searched: int = 0
-    examples: tuple[ExampleHit, ...] = ()
-    examples_matched: int = 0
-    examples_searched: int = 0
-    healthy: tuple[AttemptHit, ...] = ()
-    healthy_matched: int = 0
-    healthy_known: int = 0
-    healthy_searched: int = 0
+    is_complete: nothing was left out for lack of time.
+    """
+
+    cases: Tried[AttemptHit] = Tried()
+    types: Mapping[FailureType, int] = field(default_factory=dict)
+    examples: Tried[ExampleHit] = Tried()
+    healthy: Tried[AttemptHit] = Tried()
     is_complete: bool = True
-
-    @property
-    def cases_matched(self) -> int:
-        return sum(count for _, count in self.types)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,22 +243,15 @@ class RuleWorkbench:
         case_hits = found.attempts(cases)
         examples = self._example_lines()
         example_hits = found.examples(examples)
-        healthy_hits = found.attempts(healthy)
-        known = len(held.cases), len(held.healthy)
-        return PatternTrial(
-            cases=tuple(case_hits[:SHOWN]),
-            types=tuple(Counter(hit.type for hit in case_hits).most_common()),
-            cases_known=known[0],
-            cases_searched=len(cases),
-            examples=tuple(example_hits[:SHOWN]),
-            examples_matched=len(example_hits),
-            examples_searched=sum(map(len, examples.owners.values())),
-            healthy=tuple(healthy_hits[:SHOWN]),
-            healthy_matched=len(healthy_hits),
-            healthy_known=known[1],
-            healthy_searched=len(healthy),
-            is_complete=not found.is_cut and (len(cases), len(healthy)) == known,
+        example_count = sum(map(len, examples.owners.values()))
+        trial = PatternTrial(
+            cases=Tried.of(case_hits, len(cases), len(held.cases)),
+            types=dict(Counter(hit.type for hit in case_hits).most_common()),
+            examples=Tried.of(example_hits, example_count, example_count),
+            healthy=Tried.of(found.attempts(healthy), len(healthy), len(held.healthy)),
         )
+        left_out = trial.cases.known - len(cases) + trial.healthy.known - len(healthy)
+        return replace(trial, is_complete=not found.is_cut and not left_out)
 
     def _example_lines(self) -> "_ExampleLines":
         """Example lines of the rules in force and of the filters; made again when those change."""

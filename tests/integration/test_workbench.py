@@ -54,16 +54,16 @@ async def test_a_pattern_is_held_against_cases_examples_and_healthy_runs(here: S
     await healthy(here, f"{FEEDER} 5 is fine")
     narrow = await bench(here).trial(LineConditions(("quilt manifest of",), (FEEDER,)))
     assert dict(narrow.types) == {FailureType.DATALOADER_KILLED: 1, FailureType.DATASET_LOADING_ERROR: 1}
-    assert (narrow.cases_matched, narrow.cases_searched, narrow.cases_known) == (2, 2, 2)
-    assert (narrow.healthy_matched, narrow.healthy_searched, narrow.is_complete) == (0, 1, True)
-    hit = next(hit for hit in narrow.cases if hit.attempt.job == "quilt-1")
+    assert (narrow.cases.matched, narrow.cases.searched, narrow.cases.known) == (2, 2, 2)
+    assert (narrow.healthy.matched, narrow.healthy.searched, narrow.is_complete) == (0, 1, True)
+    hit = next(hit for hit in narrow.cases.items if hit.attempt.job == "quilt-1")
     assert hit.is_root and hit.line.text[slice(*hit.line.spans[0])] == "quilt manifest of"
     wide = await bench(here).trial(LineConditions((FEEDER, "CUDA out of memory")))
-    assert [hit.attempt.job for hit in wide.healthy] == ["fine"]
-    assert FailureType.OUT_OF_MEMORY_ERROR in {hit.type for hit in wide.examples}
-    assert wide.examples_matched >= len(wide.examples) > 0
+    assert [hit.attempt.job for hit in wide.healthy.items] == ["fine"]
+    assert FailureType.OUT_OF_MEMORY_ERROR in {hit.type for hit in wide.examples.items}
+    assert wide.examples.matched >= len(wide.examples.items) > 0
     routine = await bench(here).trial(LineConditions((r"^step \d+ loss",)))
-    assert not any(hit.is_root for hit in routine.cases) and len(routine.healthy) == 1
+    assert not any(hit.is_root for hit in routine.cases.items) and len(routine.healthy.items) == 1
 
 
 async def test_what_people_say_later_counts_in_the_next_trial(here: Site) -> None:
@@ -71,7 +71,7 @@ async def test_what_people_say_later_counts_in_the_next_trial(here: Site) -> Non
     first = await here.fail("quilt-1")
     trials = bench(here)
     conditions = LineConditions((FEEDER,))
-    assert (await trials.trial(conditions)).cases_matched == 0
+    assert (await trials.trial(conditions)).cases.matched == 0
     await here.say(first)
     assert dict((await trials.trial(conditions)).types) == {FailureType.DATALOADER_KILLED: 1}
     await here.say(first, FailureType.DATASET_LOADING_ERROR)
@@ -85,11 +85,11 @@ async def test_a_trial_ends_in_time_and_says_what_it_left_out(here: Site, monkey
     trials = bench(here)
     monkeypatch.setattr(workbench, "READ_SECONDS", 0.0)
     none = await trials.trial(LineConditions((FEEDER,)))
-    assert (none.cases_searched, none.cases_known, none.is_complete) == (0, 3, False)
+    assert (none.cases.searched, none.cases.known, none.is_complete) == (0, 3, False)
     monkeypatch.setattr(workbench, "READ_SECONDS", 60.0)
-    assert (await trials.trial(LineConditions((FEEDER,)))).cases_searched == 3
+    assert (await trials.trial(LineConditions((FEEDER,)))).cases.searched == 3
     slow = await bench(here, search_seconds=0.0).trial(LineConditions((FEEDER,)))
-    assert not slow.is_complete and slow.cases_matched == 0
+    assert not slow.is_complete and slow.cases.matched == 0
 
 
 async def test_few_may_wait_for_a_trial(here: Site) -> None:
@@ -106,7 +106,7 @@ async def test_a_case_suggests_a_pattern(here: Site) -> None:
     await here.say(first)
     suggestion = await bench(here).suggestion(first.id)
     assert suggestion is not None and FEEDER in suggestion.anchors[0]
-    assert (await bench(here).trial(LineConditions(suggestion.patterns, suggestion.anchors))).cases_matched == 1
+    assert (await bench(here).trial(LineConditions(suggestion.patterns, suggestion.anchors))).cases.matched == 1
     assert await bench(here).suggestion("nowhere") is None
 
 

@@ -1,11 +1,11 @@
 """Routes of the rule workbench: try a pattern, and propose the rule that becomes of it."""
 
-from typing import Annotated, Self
+from typing import Annotated
 
 from pydantic import AliasPath, Field, StringConstraints
 
 from diagnoser.learning.template_rules import RuleDraft
-from diagnoser.learning.workbench import ExampleHit, LineHit, PatternTrial, RuleProposal
+from diagnoser.learning.workbench import ExampleHit, LineHit, RuleProposal
 from diagnoser.model import LearnedRule, ValidationResult
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
@@ -16,7 +16,7 @@ from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Workbench
 from diagnoser.web.http.problems import answers
-from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 router = ApiRouter("learned rules")
 
@@ -62,7 +62,7 @@ class MatchedAttempt(Answer):
     line: LineHit
 
 
-class AttemptMatches(Schema):
+class AttemptMatches(Answer):
     """known: attempts that there are; searched: those that were looked at; items: the first of those that match."""
 
     matched: int
@@ -71,7 +71,7 @@ class AttemptMatches(Schema):
     items: list[MatchedAttempt]
 
 
-class ExampleMatches(Schema):
+class ExampleMatches(Answer):
     matched: int
     searched: int
     items: list[ExampleHit]
@@ -89,19 +89,6 @@ class TrialShape(Answer):
     healthy: AttemptMatches
     is_complete: bool
 
-    @classmethod
-    def from_trial(cls, trial: PatternTrial) -> Self:
-        cases = {"matched": trial.cases_matched, "searched": trial.cases_searched, "known": trial.cases_known}
-        examples = {"matched": trial.examples_matched, "searched": trial.examples_searched}
-        healthy = {"matched": trial.healthy_matched, "searched": trial.healthy_searched, "known": trial.healthy_known}
-        return cls.filled_from(
-            trial,
-            types=dict(trial.types),
-            cases=cases | {"items": trial.cases},
-            examples=examples | {"items": trial.examples},
-            healthy=healthy | {"items": trial.healthy},
-        )
-
 
 @router.post("/rules/try", dependencies=READ, responses=answers(400, 401, 403, 413, 429, 503), summary="Try a pattern")
 async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> TrialShape:
@@ -109,7 +96,7 @@ async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> Tria
     tenants, so it is for none of them."""
     conditions = LineConditions(tuple(body.patterns), tuple(body.anchors), tuple(body.unless))
     check_whole_service(caller)
-    return TrialShape.from_trial(await bench.trial(conditions))
+    return TrialShape.model_validate(await bench.trial(conditions))
 
 
 @router.post("/rules", dependencies=OPERATE, responses=answers(400, 401, 403, 404, 413, 503), summary="Propose a rule")

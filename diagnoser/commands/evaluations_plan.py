@@ -56,7 +56,9 @@ def plan(
     summary = _summary(suite, planned, usual)
     chart = gantt.bars(planned, expected)
     if svg:
-        svg.write_text(gantt.svg(chart, f"Schedule of {suite.name}", summary), "utf-8")
+        from diagnoser.web.pages import gantt_chart  # loads the web's packages, which a terminal's chart does not need
+
+        svg.write_text(gantt_chart.svg(chart, f"Schedule of {suite.name}", summary), "utf-8")
     if as_json:
         print_json(
             {**_as_json(planned, expected, suite, usual), "choices": list(map(asdict, choices)), "runtimes": source}

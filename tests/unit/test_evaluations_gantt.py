@@ -1,10 +1,11 @@
-"""`diagnoser.evaluations.gantt`: the chart as SVG that anyone can read, and as text."""
+"""The chart of an evaluation: its bars, as SVG that anyone can read, and as text."""
 
 from xml.etree import ElementTree
 
-from diagnoser.evaluations.gantt import Bar, BarKind, bars, duration, svg, text
+from diagnoser.evaluations.gantt import Bar, BarKind, bars, duration, text
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.model.evaluations import Batch, Placement, Schedule, Scoring, TrialShard
+from diagnoser.web.pages.gantt_chart import svg
 
 PRIOR = RuntimeEstimates({"gsm8k": 1.0, "<b>": 1.0}, {"gsm8k": 30.0, "<b>": 10.0}, 60.0, 5.0)
 MADE = Schedule(

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from diagnoser.accuracy.scoring import AccuracyReport, Label, report, score_case
 from diagnoser.failure_agent.acceptance import model_confidence
@@ -96,22 +97,19 @@ def _key(case: AblationCase) -> AttemptKey:
 class AblationResult:
     """How one stage did. undecided: shares over the cases without a cause by rules. seconds: what each case took.
 
-    recalled: cases that a confirmed failure decides. asked: consultations of the model. heard, heard_right: verdicts
-    that the model decided, and those of the right type. moved: cases whose action a model changed, or, without a model,
-    a confirmed failure.
+    counts: calls and tokens of the model, and
+
+    - recalled: cases that a confirmed failure decides.
+    - asked: consultations of the model.
+    - heard, heard_right, heard_confidence: verdicts that the model decided, those of the right type, and how far one
+      more could be trusted.
+    - actions_moved: cases whose action a model changed, or, without a model, a confirmed failure.
     """
 
     name: str
     report: AccuracyReport
     undecided: AccuracyReport
-    recalled: int
-    asked: int
-    heard: int
-    heard_right: int
-    moved: int
-    calls: int
-    tokens_in: int
-    tokens_out: int
+    counts: Mapping[str, Any]
     seconds: tuple[float, ...]
     failures: Mapping[str, int]
 
@@ -122,15 +120,7 @@ class AblationResult:
             "category": self.report.shares["category"],
             "action": self.report.shares["action"],
             "undecided_type": self.undecided.shares["type"],
-            "recalled": self.recalled,
-            "asked": self.asked,
-            "heard": self.heard,
-            "heard_right": self.heard_right,
-            "heard_confidence": model_confidence(self.heard_right, self.heard) if self.heard else None,
-            "actions_moved": self.moved,
-            "calls": self.calls,
-            "tokens_in": self.tokens_in,
-            "tokens_out": self.tokens_out,
+            **self.counts,
             "seconds_mean": sum(self.seconds) / max(1, len(self.seconds)),
             "seconds_max": max(self.seconds, default=0.0),
             "failures": self.failures,
@@ -195,7 +185,7 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict]) -> AblationResul
     counts, seconds, failures = Counter[str](), list[float](), Counter[str]()
     for verdict in stage_verdicts:
         counts["recalled"] += verdict.diagnosis.decided_by.startswith("incident:")
-        counts["moved"] += verdict.before.recovery != verdict.diagnosis.recovery
+        counts["actions_moved"] += verdict.before.recovery != verdict.diagnosis.recovery
         if verdict.is_consultation:
             seconds.append(verdict.seconds)
         use = verdict.diagnosis.model
@@ -207,18 +197,22 @@ def _result(name: str, stage_verdicts: Sequence[_StageVerdict]) -> AblationResul
             counts["heard"] += 1
             counts["heard_right"] += score_case(verdict.case.label, verdict.diagnosis).type
     failures.pop("", None)
+    heard, right = counts["heard"], counts["heard_right"]
     return AblationResult(
         name,
         _report(stage_verdicts),
         _report([verdict for verdict in stage_verdicts if verdict.case.is_undecided]),
-        counts["recalled"],
-        counts["asked"],
-        counts["heard"],
-        counts["heard_right"],
-        counts["moved"],
-        counts["calls"],
-        counts["tokens_in"],
-        counts["tokens_out"],
+        {
+            "recalled": counts["recalled"],
+            "asked": counts["asked"],
+            "heard": heard,
+            "heard_right": right,
+            "heard_confidence": model_confidence(right, heard) if heard else None,
+            "actions_moved": counts["actions_moved"],
+            "calls": counts["calls"],
+            "tokens_in": counts["tokens_in"],
+            "tokens_out": counts["tokens_out"],
+        },
         tuple(seconds),
         dict(sorted(failures.items())),
     )

@@ -13,7 +13,6 @@ from diagnoser.model import (
     RUNTIME_SOURCES,
     CheckpointPhase,
     Diagnosis,
-    Mode,
     NodeActor,
     NodeEventKind,
     PlanReason,
@@ -113,12 +112,6 @@ REASONS = {
     PlanReason.LATER_DIAGNOSIS: "A later diagnosis planned something else",
 }
 """Reasons that people read; the others read well enough by their names."""
-
-MODES = {
-    Mode.OBSERVE: "observe",
-    Mode.APPROVE: "act after approval",
-    Mode.ACT: "act without approval",
-}
 
 CHECKPOINT_STATES = {
     None: "saved, not verified",
@@ -363,12 +356,10 @@ FILTERS: Mapping[str, Callable[..., object]] = {
     "ask_reason": ASK_REASONS.__getitem__,
     "model_effect": MODEL_EFFECTS.__getitem__,
     "changed_by_model": changed_by_model,
-    "mode": MODES.__getitem__,
     "stage": STAGES.__getitem__,
     "node_state": NODE_STATES.__getitem__,
     "node_actor": NODE_ACTORS.__getitem__,
     "checkpoint_state": checkpoint_state,
-    "checkpoint_shape": checkpoint_shape,
     "measure": measure,
     "pace": pace,
     "rate": rate,

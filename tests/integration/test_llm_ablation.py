@@ -85,16 +85,19 @@ async def test_a_model_that_knows_is_heard() -> None:
     labels = Labels()
     outcomes = await tried("dev", knows(labels.truth), labels)
     rules, memory, model = (outcomes[name] for name in ("rules only", "+ retrieval", "+ model"))
-    asked = model.asked
+    asked = model.counts["asked"]
     assert asked >= 60 / ONE_IN  # fewer would show little
-    assert memory.calls == 0
+    assert memory.counts["calls"] == 0
     assert (memory.report.shares["type"] or 0) >= (rules.report.shares["type"] or 0)
     assert (model.undecided.shares["type"] or 0) >= 0.98
     assert (model.report.shares["type"] or 0) > (rules.report.shares["type"] or 0)
-    assert rules.calls == 0
-    assert 2 * asked <= model.calls <= 3 * asked
-    assert outcomes["- vote"].calls == asked
-    assert (model.tokens_in, model.tokens_out) == (900 * model.calls, 60 * model.calls)
+    assert rules.counts["calls"] == 0
+    assert 2 * asked <= model.counts["calls"] <= 3 * asked
+    assert outcomes["- vote"].counts["calls"] == asked
+    assert (model.counts["tokens_in"], model.counts["tokens_out"]) == (
+        900 * model.counts["calls"],
+        60 * model.counts["calls"],
+    )
 
 
 async def test_made_up_quotes_change_nothing() -> None:
@@ -103,7 +106,7 @@ async def test_made_up_quotes_change_nothing() -> None:
     outcomes = await tried("dev", lies(labels.truth, quotes=False), labels)
     rules, model = outcomes["+ retrieval"], outcomes["+ model"]
     assert model.report.shares == rules.report.shares
-    assert (model.moved, model.failures) == (0, {"evidence_not_found": model.asked})
+    assert (model.counts["actions_moved"], model.failures) == (0, {"evidence_not_found": model.counts["asked"]})
     assert not outcomes["- evidence check"].failures
 
 
@@ -112,7 +115,7 @@ async def test_a_liar_with_true_quotes_spoils_no_more_than_it_is_asked_about() -
     labels = Labels()
     outcomes = await tried("dev", lies(labels.truth, quotes=True), labels, heuristics_only=False)
     rules, model = outcomes["+ retrieval"].report, outcomes["+ model"].report
-    share = outcomes["+ model"].asked / rules.counts["cases"]
+    share = outcomes["+ model"].counts["asked"] / rules.counts["cases"]
     assert 0 < share <= 0.1
     for name in ("type", "category", "action"):
         assert (model.shares[name] or 0) >= (rules.shares[name] or 0) - share

@@ -32,17 +32,17 @@ async def test_each_stage_is_counted_apart() -> None:
     kind = "dataset_loading_error"
     found, asked = await tried(case("a", kind, LOST), case("b", kind, LOST), case("c", "nvlink_error", ODD))
     assert list(found) == ["rules only", "+ retrieval", "+ model", "- tools", "- vote", "- evidence check"]
-    assert [one.recalled for one in found.values()] == [0, 2, 2, 2, 2, 2]
-    assert [one.calls for one in found.values()] == [0, 0, 2, 2, 1, 2]
+    assert [one.counts["recalled"] for one in found.values()] == [0, 2, 2, 2, 2, 2]
+    assert [one.counts["calls"] for one in found.values()] == [0, 0, 2, 2, 1, 2]
     assert [one.report.shares["type"] for one in found.values()] == [0, 2 / 3, 1, 1, 1, 1]
-    assert all(len(one.seconds) == 3 and one.moved == 1 for one in list(found.values())[2:])
+    assert all(len(one.seconds) == 3 and one.counts["actions_moved"] == 1 for one in list(found.values())[2:])
     assert all(ODD in text for text in asked)
 
 
 async def test_no_case_remembers_itself() -> None:
     """One failure alone is recalled by nothing, and a model is not told of it."""
     found, asked = await tried(case("a", "dataset_loading_error", LOST))
-    assert found["+ retrieval"].recalled == 0
+    assert found["+ retrieval"].counts["recalled"] == 0
     assert not any("a person said" in text for text in asked)
 
 

@@ -1,33 +1,30 @@
 """Failures of the last days by category, and nodes that failed more than once."""
 
 import asyncio
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from diagnoser.model.taxonomy import Category
-from diagnoser.web.live.trends import DAYS, RECOUNTED, SPAN, BarPart, FailureTrends, failure_trend
+from diagnoser.web.live.trends import DAYS, RECOUNTED, SPAN, Bar, FailureTrend, FailureTrends
 from tests.serving import DONE, ECC, NOW, OOM, SCRIPT, save, serving
 
 SPANS = int(DAYS * 86_400 / SPAN)
-TIMES = [0.0, SPAN, 2 * SPAN, 3 * SPAN]
 
 
-def test_parts_of_a_bar_stand_on_one_another() -> None:
-    """In shares of the tallest bar, infrastructure at the bottom."""
-    counts = [{Category.SCRIPT: 1, Category.INFRASTRUCTURE: 3}, {}, {Category.UNKNOWN: 2}]
-    trend = failure_trend(TIMES, counts, [])
-    assert [bar.count for bar in trend.bars] == [4, 0, 2]
-    assert trend.bars[0].parts == (
-        BarPart(Category.INFRASTRUCTURE, 3, 0.0, 0.75),
-        BarPart(Category.SCRIPT, 1, 0.75, 0.25),
-    )
-    assert trend.bars[2].parts == (BarPart(Category.UNKNOWN, 2, 0.0, 0.5),)
-    assert (trend.tallest, trend.totals[Category.INFRASTRUCTURE], trend.totals[Category.FRAMEWORK]) == (4, 3, 0)
+async def test_parts_of_a_bar_stand_on_one_another(tmp_path: Path) -> None:
+    """In shares of the tallest bar, infrastructure at the bottom, whatever comes before in the counts."""
+    async with serving(tmp_path) as web:
+        for number, verdict in enumerate((SCRIPT, ECC, ECC, ECC)):
+            await save(web.store, f"job-{number}", verdict)
+        page = (await web.client.get("/")).text
+    rectangles = re.findall(r'<rect class="(\w+)" x="\d+" y="([\d.]+)" width="8" height="([\d.]+)"/>', page)
+    assert rectangles == [("infrastructure", "25.0", "75.0"), ("script", "0.0", "25.0")]
 
 
 def test_nothing_has_no_bar() -> None:
     """A week without failures divides by nothing."""
-    assert failure_trend(TIMES, [{}, {}, {}], []).tallest == 0
+    assert FailureTrend((Bar(0.0, SPAN, {}),), []).tallest == 0
 
 
 async def test_the_last_bar_ends_after_now(tmp_path: Path) -> None:

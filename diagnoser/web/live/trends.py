@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Incident
@@ -32,40 +32,38 @@ CATEGORIES = (Category.INFRASTRUCTURE, Category.FRAMEWORK, Category.SCRIPT, Cate
 
 
 @dataclass(frozen=True, slots=True)
-class BarPart:
-    """One category of a bar, in shares of the tallest bar. bottom: where it begins."""
-
-    category: Category
-    count: int
-    bottom: float
-    height: float
-
-
-@dataclass(frozen=True, slots=True)
 class Bar:
-    """The failures from ``start`` to ``end``, in seconds since the epoch."""
+    """The failures from ``start`` to ``end``, in seconds since the epoch, by category."""
 
     start: float
     end: float
-    parts: tuple[BarPart, ...]
+    counts: Mapping[Category, int]
 
     @property
     def count(self) -> int:
-        return sum(part.count for part in self.parts)
+        return sum(self.counts.values())
 
 
 @dataclass(frozen=True, slots=True)
 class FailureTrend:
-    """bars: the oldest first. totals: by category, of all bars. nodes: those that failed more than once.
+    """bars: the oldest first. nodes: those that failed more than once.
 
     recovery: of the same days; is_sample: of the newest failures only, as there were too many.
     """
 
     bars: tuple[Bar, ...]
-    totals: Mapping[Category, int]
     nodes: Sequence[Incident]
     recovery: RecoveryFigures = NO_FAILURES
     is_sample: bool = False
+
+    @property
+    def totals(self) -> Mapping[Category, int]:
+        """Of all bars, in the order in which they stand on one another."""
+        totals = dict.fromkeys(CATEGORIES, 0)
+        for bar in self.bars:
+            for category in CATEGORIES:
+                totals[category] += bar.counts.get(category, 0)
+        return totals
 
     @property
     def tallest(self) -> int:
@@ -118,30 +116,5 @@ class FailureTrends:
         since = now - DAYS * 86_400.0
         runs = await self._store.diagnoses.failed_runs(since, RUNS)
         nodes = await self._store.incidents.worst_nodes(since, NODES)
-        trend = failure_trend(times, [counts for _, counts in counted.values()], nodes)
-        return replace(trend, recovery=recovery_figures(FailedRuns.of(runs), now), is_sample=len(runs) >= RUNS)
-
-
-def failure_trend(
-    times: Sequence[float], counts: Sequence[Mapping[Category, int]], nodes: Sequence[Incident]
-) -> FailureTrend:
-    """counts: of each span between two times."""
-    totals = dict.fromkeys(CATEGORIES, 0)
-    tallest = 1
-    for span in counts:
-        tallest = max(tallest, sum(span.values()))
-        for category in CATEGORIES:
-            totals[category] += span.get(category, 0)
-    bars = list[Bar]()
-    for start, end, span in zip(times[:-1], times[1:], counts, strict=True):
-        bars.append(Bar(start, end, _parts(span, tallest)))
-    return FailureTrend(tuple(bars), totals, nodes)
-
-
-def _parts(span: Mapping[Category, int], tallest: int) -> tuple[BarPart, ...]:
-    parts, below = [], 0
-    for category in CATEGORIES:
-        if count := span.get(category, 0):
-            parts.append(BarPart(category, count, below / tallest, count / tallest))
-            below += count
-    return tuple(parts)
+        bars = tuple(Bar(start, start + SPAN, counts) for start, (_, counts) in counted.items())
+        return FailureTrend(bars, nodes, recovery_figures(FailedRuns.of(runs), now), is_sample=len(runs) >= RUNS)

@@ -161,14 +161,13 @@ async def uncordon(node: NodePath, form: Pressed, core: Core) -> Response:
 
 async def _view(store: SqlStore, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
     incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
-    events, notes, alerts, asked = await asyncio.gather(
+    events, notes, alerts, asked, running, ran = await asyncio.gather(
         store.nodes.history(cluster, node, HISTORY),
         store.node_facts.notes(cluster, node, NOTES),
         store.node_facts.alerts(cluster, node, ALERTS),
         store.node_facts.uncordons(cluster, node, 1),
-    )
-    running, ran = await asyncio.gather(
-        store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS), store.node_facts.ran_on(cluster, node, RUNS)
+        store.node_facts.running_on(cluster, [node], now - HEARD_SECONDS),
+        store.node_facts.ran_on(cluster, node, RUNS),
     )
     last = next(iter(events), None)
     request = _open_request(asked, last)

@@ -59,44 +59,41 @@ async def lines_page(
     """The neighbours of a line where one is named, else what the search finds. What cannot be searched for is reported
     beside the field."""
     key = AttemptKey(id, attempt)
-    path, total = lines_path(key), await logs.search.total(key, query.streams())
+    path, answer, window, error = lines_path(key), None, None, ""
     if query.line is not None:
         stream = await named_stream(core, key, query)
         window = await logs.lines.window(key, stream, max(query.line - AROUND, 1), query.line + AROUND)
         rows = [_row(key, stream, line) for line in window.lines]
-        return pages.draw(
-            "lines.html",
-            key=key,
-            path=path,
-            typed=query,
-            total=total,
-            error="",
-            answer=None,
-            window=window,
-            rows=rows,
-            onward="",
-        )
-    answer, error = SearchAnswer(), ""
-    try:
-        if query.q:
-            answer = await logs.search.answer(key, LogSearch(query.q, query.regex), query.streams(), query.place)
-    except BadInput as refused:
-        error = str(refused)
-    rows = [_row(key, match.stream, match.line, match.hits) for match in answer.lines]
-    onward = f"{path}?{urlencode(query.model_dump(exclude_none=True) | {'place': answer.place})}"
+    else:
+        answer, error = await _answer(logs, key, query)
+        rows = [_row(key, match.stream, match.line, match.hits) for match in answer.lines]
+    onward = ""
+    if answer and answer.place:
+        onward = f"{path}?{urlencode(query.model_dump(exclude_none=True) | {'place': answer.place})}"
     return pages.draw(
         "lines.html",
         400 if error else 200,
         key=key,
         path=path,
         typed=query,
-        total=total,
+        total=await logs.search.total(key, query.streams()),
         error=error,
         answer=answer,
-        window=None,
+        window=window,
         rows=rows,
-        onward=onward if answer.place else "",
+        onward=onward,
     )
+
+
+async def _answer(logs: Logs, key: AttemptKey, query: LinesPageQuery) -> tuple[SearchAnswer, str]:
+    """What the search finds, and what is wrong with it."""
+    if not query.q:
+        return SearchAnswer(), ""
+    try:
+        found = await logs.search.answer(key, LogSearch(query.q, query.regex), query.streams(), query.place)
+    except BadInput as error:
+        return SearchAnswer(), str(error)
+    return found, ""
 
 
 def _row(key: AttemptKey, stream: Stream, line: OriginalLine, hits: Sequence[tuple[int, int]] = ()) -> ShownLine:

@@ -91,10 +91,7 @@ def root_of(case: LabelledCase) -> Line | None:
         return signature.line_named(case.evidence, feedback, root)
     if root is None or case.record.diagnosis.decided_by == LIKELY_LINE:
         return _only_complaint(case.evidence)
-    for line in case.evidence.lines:
-        if (line.number, line.stream.source, line.text) == (root.line, root.source, root.text):
-            return line
-    return None
+    return signature.root_line(case.evidence, root)
 
 
 def _only_complaint(evidence: Evidence) -> Line | None:

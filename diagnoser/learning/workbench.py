@@ -182,10 +182,6 @@ class RuleWorkbench:
         finally:
             self._waiting -= 1
 
-    async def suggestion(self, source: str) -> RuleDraft | None:
-        """What a rule for a case could say, from the shape of its root line; None where that says nothing specific."""
-        return await self.lifecycle.suggestion(source)
-
     async def propose(self, proposal: RuleProposal, by: str) -> tuple[LearnedRule, tuple[ValidationResult, ...]]:
         """Store a person's rule; the worker holds it against history, and then it runs in shadow.
 

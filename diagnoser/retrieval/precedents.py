@@ -99,8 +99,8 @@ def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | 
         return None
     if not root.stream.from_job:
         return None
-    shapes, trace = LineShapes(evidence), _trace_of(evidence, root)
-    frames = _frames(trace)
+    shapes, trace = LineShapes(evidence), signature.trace_of(evidence, root)
+    frames = signature.frame_names(trace)
     line = shapes.of(root)
     named_line = shapes.of(named) if named else ""
     complaints = _complaints(evidence, shapes)
@@ -224,19 +224,6 @@ def _complaints(evidence: Evidence, shapes: LineShapes) -> frozenset[str]:
         if line.mark >= Mark.SEVERITY:
             digests.add(hashlib.sha256(shapes.of(line).encode("utf-8", "replace")).hexdigest()[:16])
     return frozenset(digests)
-
-
-def _trace_of(evidence: Evidence, root: Line) -> Traceback | None:
-    for trace in evidence.tracebacks:
-        if evidence.lines[trace.raised] is root:
-            return trace
-    return None
-
-
-def _frames(trace: Traceback | None) -> tuple[str, ...]:
-    if trace is None:
-        return ()
-    return tuple(f"{path.rpartition('/')[2]}:{function}" for path, function in signature.innermost_frames(trace))
 
 
 def _exact(line: Line, trace: Traceback | None, shapes: LineShapes) -> str:

@@ -143,13 +143,26 @@ def _bounded(lines: list[str]) -> list[str]:
     return [*lines[:half], digest.translate(_LETTERS), *lines[-half:]]
 
 
-def _frames(evidence: Evidence, root: Line | None) -> list[str]:
-    """File and function of the innermost frames, innermost first, of the root's traceback or else of the last one."""
-    for trace in evidence.tracebacks if root else evidence.tracebacks[-1:]:
-        if root and evidence.lines[trace.raised] is not root:
-            continue
-        return [f"{path.rpartition('/')[2]}:{function}" for path, function in innermost_frames(trace)]
-    return []
+def _frames(evidence: Evidence, root: Line | None) -> tuple[str, ...]:
+    """Those of the root's traceback, or else of the last one."""
+    if root is None:
+        return frame_names(evidence.tracebacks[-1] if evidence.tracebacks else None)
+    return frame_names(trace_of(evidence, root))
+
+
+def trace_of(evidence: Evidence, root: Line) -> Traceback | None:
+    """The traceback that the line ends."""
+    for trace in evidence.tracebacks:
+        if evidence.lines[trace.raised] is root:
+            return trace
+    return None
+
+
+def frame_names(trace: Traceback | None) -> tuple[str, ...]:
+    """File and function of the innermost frames, innermost first."""
+    if trace is None:
+        return ()
+    return tuple(f"{path.rpartition('/')[2]}:{function}" for path, function in innermost_frames(trace))
 
 
 def innermost_frames(trace: Traceback) -> Sequence[tuple[str, str]]:

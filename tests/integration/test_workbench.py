@@ -104,10 +104,10 @@ async def test_a_case_suggests_a_pattern(here: Site) -> None:
     """From the shape of its root line; nothing where there is no such case."""
     first = await here.fail("quilt-1")
     await here.say(first)
-    suggestion = await bench(here).suggestion(first.id)
+    suggestion = await bench(here).lifecycle.suggestion(first.id)
     assert suggestion is not None and FEEDER in suggestion.anchors[0]
     assert (await bench(here).trial(LineConditions(suggestion.patterns, suggestion.anchors))).cases.matched == 1
-    assert await bench(here).suggestion("nowhere") is None
+    assert await bench(here).lifecycle.suggestion("nowhere") is None
 
 
 async def taught(here: Site) -> str:

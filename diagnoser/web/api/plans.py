@@ -93,9 +93,6 @@ class StepBody(StrictSchema):
         0.0, description="When it ran; tells equal steps apart"
     )
 
-    def step(self) -> Step:
-        return Step(self.command, self.exit_code, self.output, self.time)
-
 
 class ReportBody(StrictSchema):
     token: LeaseToken
@@ -111,7 +108,7 @@ class ReportBody(StrictSchema):
 
     def report(self) -> PlanReport:
         state = PlanState.SENT if self.state == "progress" else PlanState(self.state)
-        steps = tuple(step.step() for step in self.steps)
+        steps = tuple(Step(**step.model_dump()) for step in self.steps)
         refused = PlanReason(self.refused) if self.refused else None
         return PlanReport(self.token, state, steps, self.detail, self.drained, self.requeued, refused)
 
@@ -131,9 +128,6 @@ class ResultBody(StrictSchema):
     ok: bool
     seconds: Annotated[float, Field(ge=0, lt=1e6), IS_NUMBER] = 0.0
     detail: Comment = ""
-
-    def result(self) -> PairResult:
-        return PairResult(self.nodes, self.ok, self.seconds, self.detail)
 
 
 class AnswerBody(StrictSchema):
@@ -286,7 +280,7 @@ async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans,
     only results speak against it that are not `vouched`, the plan waits for approval: 409, and the token becomes
     invalid."""
     await find(core, id)
-    now, results = core.clock(), [result.result() for result in body.results]
+    now, results = core.clock(), [PairResult(**result.model_dump()) for result in body.results]
     node_answers = [answer.answer() for answer in body.answers]
     commands = plans.commands
     rule = commands.check_results(body.token, body.round, results, now, node_answers, vouched=bool(body.vouched))

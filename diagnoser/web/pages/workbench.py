@@ -195,7 +195,7 @@ async def _suggested(bench: Workbench, draft: Draft) -> Draft:
     """From the shape of the line that shows the case's cause; as it is where that tells nothing."""
     if not draft.case:
         return draft
-    suggestion = await bench.suggestion(draft.case)
+    suggestion = await bench.lifecycle.suggestion(draft.case)
     if suggestion is None:
         return draft
     return replace(

@@ -3,7 +3,6 @@
 The log is the job's own text: whatever it holds stands in code, which it cannot end.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 
 from diagnoser.commands.explain import SIGNS
@@ -12,8 +11,7 @@ from diagnoser.commands.terminal import printable
 from diagnoser.model import Diagnosis, Line
 from diagnoser.redaction.redact import Redact, masked_lines
 from diagnoser.web.pages.excerpt import Excerpt, excerpts
-
-_TICKS = re.compile(r"`+")
+from diagnoser.wording.post_mortem import fence
 
 
 def markdown(name: str, verdict: Diagnosis, kept: Sequence[Line], redact: Redact) -> str:
@@ -50,18 +48,12 @@ def _lines(excerpt: Excerpt) -> str:
 
 
 def _code(text: str) -> str:
-    """Return one line of code, with backticks inside it escaped by longer fences."""
+    """One line of code."""
     plain = printable(clipped(text))
-    ticks = _fence(plain, 1)
+    ticks = fence(plain, 1)
     return f"{ticks} {plain} {ticks}"
 
 
 def _block(text: str) -> str:
-    fence = _fence(text, 3)
-    return f"{fence}text\n{text}\n{fence}"
-
-
-def _fence(text: str, least: int) -> str:
-    """Backticks, one more than the text has in a row."""
-    longest = max(map(len, _TICKS.findall(text)), default=0)
-    return "`" * max(least, longest + 1)
+    marks = fence(text, 3)
+    return f"{marks}text\n{text}\n{marks}"

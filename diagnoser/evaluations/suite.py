@@ -197,14 +197,15 @@ def read_suite(path: str, text: str) -> Suite:
     file = yaml_loader.load(path, text, _SuiteFile, faults)
     tasks = []
     for task in file.tasks:
-        commands, times = _commands(file, task), (task.sample_seconds, task.score_seconds)
-        tasks.append(Task(task.name, task.samples, *commands, *times, task.splits, task.after, task.model))
+        infer, score = _engine_commands(file, task)
+        own = {"infer": task.infer or infer, "score": task.score or score}
+        tasks.append(Task(**task.model_dump(exclude={"inspect_task"}) | own))
     models = []
     for name, model in file.models.items():
         models.append(Model(name, model.checkpoint, _server(model.server), model.size or file.size))
     follow, server = None, _server(file.server)
     if file.follow:
-        follow = Follow(file.follow.job, file.follow.every)
+        follow = Follow(**file.follow.model_dump())
     if file.engine.lm_eval and not server:
         server = _lm_eval_server(file.engine.lm_eval)
     return Suite(
@@ -224,12 +225,6 @@ def read_suite(path: str, text: str) -> Suite:
 
 def _server(given: _Server | None) -> Server | None:
     return Server(**given.model_dump()) if given else None
-
-
-def _commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """To infer and to score: the task's own, else the engine's."""
-    infer, score = _engine_commands(file, task)
-    return task.infer or infer, task.score or score
 
 
 def _engine_commands(file: _SuiteFile, task: _Task) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiagnoserClient:
-    """pause: how to sleep between tries. query: further parameters, as the API describes them.
+    """pause: how to sleep between tries. query: further parameters, as the API describes them; those that are None or
+    empty count as not given.
 
     Every call raises Unavailable when the service did not answer after some tries, NotFound, Denied and OutOfScope for
     a wrong token, and BadInput for parameters that it does not take.
@@ -90,8 +91,8 @@ class DiagnoserClient:
     async def plan(self, id: str) -> "PlanShape":
         return cast("PlanShape", await self._get(f"/plans/{_segment(id)}"))
 
-    async def _get(self, path: str, query: Mapping[str, Any] | None = None) -> object:
-        given = {name: value for name, value in (query or {}).items() if value is not None}
+    async def _get(self, path: str, query: Mapping[str, object] = {}) -> object:
+        given: dict[str, Any] = {name: value for name, value in query.items() if value not in (None, "")}
         return (await http_api.call(self.http, self.pause, "GET", path, params=given)).json()
 
 

@@ -62,7 +62,7 @@ class Reader:
         """What is failing: failures of one cause, or of one node, grouped across jobs, the newest first. `diagnosis` is
         the id of the newest failure in it, for read_diagnosis."""
         chosen = None if state == "unresolved" else state
-        page = await self._api.incidents(state=chosen, node=node or None, limit=limit)
+        page = await self._api.incidents(state=chosen, node=node, limit=limit)
         shown = [_picked(one, _INCIDENT) for one in page["items"]]
         return self._answer({"incidents": shown, "more": bool(page["next"])})
 
@@ -72,7 +72,7 @@ class Reader:
         """Verdicts of the last `hours`, the newest first: by job, by node, or by words in the root line, evidence and
         advice. Runs that ended well are among them (category `none`)."""
         since = (self._now() - timedelta(hours=hours)).isoformat()
-        page = await self._api.diagnoses(job=job or None, node=node or None, q=words or None, since=since, limit=limit)
+        page = await self._api.diagnoses(job=job, node=node, q=words, since=since, limit=limit)
         return self._answer({"diagnoses": list(map(_row, page["items"])), "more": bool(page["next"])})
 
     async def read_diagnosis(self, id: Id) -> str:
@@ -95,8 +95,8 @@ class Reader:
 
     async def node_history(self, node: Words, cluster: Name = "") -> str:
         """What happened to a node (drained, back, down, by whom and why), and the verdicts that name it."""
-        events = await self._api.node_events(node, cluster=cluster or None)
-        page = await self._api.diagnoses(node=node, cluster=cluster or None, limit=20)
+        events = await self._api.node_events(node, cluster=cluster)
+        page = await self._api.diagnoses(node=node, cluster=cluster, limit=20)
         return self._answer({"node": node, "events": events, "diagnoses": list(map(_row, page["items"]))})
 
     def _answer(self, data: Mapping[str, Any]) -> str:

@@ -213,9 +213,13 @@ def plain(text: str, redact: Redact) -> str:
 
 
 def _fenced(text: str, redact: Redact) -> str:
-    """A block of code, whose fence no line within it closes."""
+    """A block of code."""
     shown = redact(text)[:LINE]
-    longest = max(map(len, re.findall(r"`+", shown)), default=0)
-    fence = "`" * max(3, longest + 1)
-    body = "\n".join(map(visible, shown.splitlines()))
-    return f"{fence}\n{body}\n{fence}"
+    marks, body = fence(shown, 3), "\n".join(map(visible, shown.splitlines()))
+    return f"{marks}\n{body}\n{marks}"
+
+
+def fence(text: str, least: int) -> str:
+    """Backticks around code, one more than it has in a row: no line within it closes them."""
+    longest = max(map(len, re.findall(r"`+", text)), default=0)
+    return "`" * max(least, longest + 1)

@@ -3,7 +3,8 @@
 Log text is not trusted: everything is escaped, so that it can neither mention people nor leave its block.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any
 
 import orjson
@@ -28,16 +29,12 @@ SlackBlock = dict[str, object]
 
 def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
     """Text and blocks for an incoming webhook or `chat.postMessage`. buttons: somebody may press them."""
-    blocks = [
-        _header(alert.title),
-        *([{"type": "section", "fields": [_fact(*fact) for fact in alert.facts[:FACTS_MAX]]}] if alert.facts else []),
-        *_why(alert),
-        *_line(alert),
-        *_notes(alert),
-        *_advice(alert),
-        *(_buttons(alert) if buttons else []),
-        *_link(alert),
-    ]
+    blocks = [_header(alert.title), *_told(alert)]
+    if buttons:
+        blocks.append(_buttons(alert))
+    if alert.link:
+        name = "Open the diagnosis" if alert.diagnosis else "Open the page"
+        blocks.append(_context(f"<{_address(alert.link)}|{name}>"))
     return {"text": escape(_cut(alert.title, TEXT_LENGTH)), "blocks": blocks}
 
 
@@ -57,7 +54,7 @@ def answer_message(text: str, lines: Sequence[tuple[str, str, str]], note: str) 
     for place, url, line in lines:
         name = f"<{_address(url)}|{code(place)}>" if url else f"*{code(place)}*"
         blocks.append(_section(f"{name}\n```{_whole(code(line), TEXT_LENGTH)}```"))
-    blocks.append({"type": "context", "elements": [_mrkdwn(_whole(note, SECTION_LENGTH))]})
+    blocks.append(_context(_whole(note, SECTION_LENGTH)))
     return {"text": escape(_cut(text, TEXT_LENGTH)), "blocks": blocks, "unfurl_links": False}
 
 
@@ -87,37 +84,32 @@ def _fact(name: str, value: str) -> SlackBlock:
     return _mrkdwn(f"*{name}*\n" + (value if is_number else f"`{_whole(code(value), TEXT_LENGTH)}`"))
 
 
-def _why(alert: Alert) -> list[SlackBlock]:
-    if not alert.why:
-        return []
-    name = "Needs review" if alert.kind is AlertKind.FAILURE else "Why"
-    return [_section(f"*{name}* {_whole(escape(alert.why), TEXT_LENGTH)}")]
+def _told(alert: Alert) -> Iterator[SlackBlock]:
+    """What the alert says below its title, as far as it says it."""
+    if alert.facts:
+        yield {"type": "section", "fields": list(starmap(_fact, alert.facts[:FACTS_MAX]))}
+    if alert.why:
+        name = "Needs review" if alert.kind is AlertKind.FAILURE else "Why"
+        yield _section(f"*{name}* {_whole(escape(alert.why), TEXT_LENGTH)}")
+    if alert.place:
+        yield _section(f"*{code(alert.place)}*\n```{_whole(code(alert.line), SECTION_LENGTH)}```")
+    if alert.notes:
+        notes = (f"\N{BULLET} {_whole(escape(note), NOTE_LENGTH)}" for note in alert.notes)
+        yield _section("\n".join(notes))
+    if alert.action:
+        yield _section(_advice(alert))
 
 
-def _line(alert: Alert) -> list[SlackBlock]:
-    if not alert.place:
-        return []
-    return [_section(f"*{code(alert.place)}*\n```{_whole(code(alert.line), SECTION_LENGTH)}```")]
-
-
-def _notes(alert: Alert) -> list[SlackBlock]:
-    """Tell how long a run that hangs has been silent, which ranks are slow, what failed before."""
-    notes = [f"\N{BULLET} {_whole(escape(note), NOTE_LENGTH)}" for note in alert.notes]
-    return [_section("\n".join(notes))] if notes else []
-
-
-def _advice(alert: Alert) -> list[SlackBlock]:
-    if not alert.action:
-        return []
+def _advice(alert: Alert) -> str:
     advice = f"*Next* {escape(action_words(alert.action))}"
     if alert.reason:
         advice += f" \N{EM DASH} {_whole(escape(alert.reason), TEXT_LENGTH)}"
     if alert.mitigation:
         advice += f"\n{_whole(escape(alert.mitigation), SECTION_LENGTH)}"
-    return [_section(advice)]
+    return advice
 
 
-def _buttons(alert: Alert) -> list[SlackBlock]:
+def _buttons(alert: Alert) -> SlackBlock:
     """What can be decided from the message. Values are ids of ours: nothing of a log comes back with them."""
     if alert.plan:
         buttons = [_button(APPROVE, "Approve", alert.plan, "primary"), _button(REFUSE, "Refuse", alert.plan, "danger")]
@@ -125,7 +117,7 @@ def _buttons(alert: Alert) -> list[SlackBlock]:
         buttons = [_button(CONFIRM, "This is right", alert.diagnosis)]
     else:
         buttons = []
-    return [{"type": "actions", "elements": [*buttons, _button(SILENCE, "Silence for a day", alert.incident)]}]
+    return {"type": "actions", "elements": [*buttons, _button(SILENCE, "Silence for a day", alert.incident)]}
 
 
 def _button(action: str, text: str, value: str, style: str = "") -> SlackBlock:
@@ -134,11 +126,8 @@ def _button(action: str, text: str, value: str, style: str = "") -> SlackBlock:
     return button | ({"style": style} if style else {})
 
 
-def _link(alert: Alert) -> list[SlackBlock]:
-    if not alert.link:
-        return []
-    name = "Open the diagnosis" if alert.diagnosis else "Open the page"
-    return [{"type": "context", "elements": [_mrkdwn(f"<{_address(alert.link)}|{name}>")]}]
+def _context(text: str) -> SlackBlock:
+    return {"type": "context", "elements": [_mrkdwn(text)]}
 
 
 def _address(url: str) -> str:

@@ -20,6 +20,7 @@ from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
 from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
+from diagnoser.wording.phrases import plural
 from diagnoser.wording.words import cause, name, visible
 
 SHOWN, MOST = 5, 20
@@ -126,10 +127,9 @@ def _of_incident(incident: Incident, base: str) -> SearchHit:
     title = cause(incident.type)
     if incident.node:
         title = f"{incident.node}: {title}"
-    count = f"{incident.failures} {'failure' if incident.failures == 1 else 'failures'}"
     return SearchHit(
         title=visible(title),
-        detail=visible(f"{incident.state}, {count}. {incident.line[:_EXCERPT]}".strip()),
+        detail=visible(f"{incident.state}, {plural(incident.failures, 'failure')}. {incident.line[:_EXCERPT]}".strip()),
         url=f"{base}/incidents/{incident.id}",
         time=utc(incident.last_seen),
     )

@@ -136,7 +136,10 @@ async def _run_before(store: SqlStore, job: Job, run: Run) -> Run | None:
     for outcome in (Outcome.COMPLETED.value, ""):
         records = await store.diagnoses.page(DiagnosisFilter(family=family(job), outcome=outcome), "", LOOKED_AT)
         for record in records:
-            is_before = run.record is None or record.id < run.record.id
-            if is_before and record.attempt != run.key:
+            if record.attempt == run.key:
+                continue
+            if run.record is None:
+                return await _run(store, record.attempt, record)
+            if record.id < run.record.id:
                 return await _run(store, record.attempt, record)
     return None

@@ -59,7 +59,7 @@ async def lines_page(
     """The neighbours of a line where one is named, else what the search finds. What cannot be searched for is reported
     beside the field."""
     key = AttemptKey(id, attempt)
-    path, answer, window, error = lines_path(key), None, None, ""
+    path, answer, window, error, onward = lines_path(key), None, None, "", ""
     if query.line is not None:
         stream = await named_stream(core, key, query)
         window = await logs.lines.window(key, stream, max(query.line - AROUND, 1), query.line + AROUND)
@@ -67,9 +67,8 @@ async def lines_page(
     else:
         answer, error = await _answer(logs, key, query)
         rows = [_row(key, match.stream, match.line, match.hits) for match in answer.lines]
-    onward = ""
-    if answer and answer.place:
-        onward = f"{path}?{urlencode(query.model_dump(exclude_none=True) | {'place': answer.place})}"
+        if answer.place:
+            onward = f"{path}?{urlencode(query.model_dump(exclude_none=True) | {'place': answer.place})}"
     return pages.draw(
         "lines.html",
         400 if error else 200,

@@ -7,8 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from diagnoser.commands.open_store import with_store
-from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows, printable
+from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
+from diagnoser.model.lines import printable
 from diagnoser.model.queries import AuditFilter
 from diagnoser.model.record_json import fields_of
 from diagnoser.model.spans import seconds

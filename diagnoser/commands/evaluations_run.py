@@ -32,9 +32,7 @@ from diagnoser.model.evaluations import (
     Node,
     RunProgress,
     RunState,
-    ShardState,
     Suite,
-    TrialRecord,
     TrialRun,
     TrialState,
 )
@@ -248,8 +246,10 @@ def score(
         for trial in progress.trials:
             if task and trial.task not in task:
                 continue
-            if _can_be_scored(progress, trial):
-                which.append((trial.checkpoint, trial.task))
+            if trial.state not in (TrialState.SCORED, TrialState.FAILED):
+                continue
+            if progress.is_whole(trial.key):
+                which.append(trial.key)
         if not which:
             raise BadInput(f"no trial of run {run} has all of its samples and is over")
         if suite_file is not None:
@@ -495,20 +495,6 @@ def _shown_in(bars: Progress, run: TrialRun) -> Callable[[RunProgress], None]:
         bars.update(scored, completed=sum(trial.state is TrialState.SCORED for trial in progress.trials))
 
     return show
-
-
-def _can_be_scored(progress: RunProgress, trial: TrialRecord) -> bool:
-    if trial.state not in (TrialState.SCORED, TrialState.FAILED):
-        return False
-    stored = 0
-    for record in progress.shards:
-        if record.state is not ShardState.INFERRED:
-            continue
-        shard = record.shard
-        if (shard.checkpoint, shard.task) == (trial.checkpoint, trial.task):
-            stored += shard.last - shard.first
-    wanted = next(task.samples for task in progress.run.suite.tasks if task.name == trial.task)
-    return stored == wanted
 
 
 def _is_scored(progress: RunProgress) -> bool:

@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.text import Text
 
 from diagnoser.commands.render import COLOURS, answer, clipped, contract, model_part, places_of
-from diagnoser.commands.terminal import printable
 from diagnoser.hang.report import HangReport
 from diagnoser.hang.report import contract as hang_contract
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model import Diagnosis, Line, Rollback, RootCause, Symptom, cited_place
+from diagnoser.model.lines import printable
 from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 from diagnoser.web.pages.hang_view import waiting
 from diagnoser.wording.collapse_ranks import ranges
@@ -245,4 +245,4 @@ def _short(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    return printable(text, "�")
+    return printable(text.replace("\t", " "), hidden="�")

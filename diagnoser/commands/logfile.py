@@ -8,7 +8,6 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
 from io import BufferedReader
 from itertools import chain, filterfalse
 from pathlib import Path
@@ -62,16 +61,9 @@ def diagnosed(
     """
     log = read_log(analyzer, path)
     events = () if exit_code is None else (Event(EventKind.EXIT, 0.0, code=exit_code),)
-    facts = replace(facts_of(analyzer, log, nodes, known), runtime=tuple(dumps), events=events)
-    return log, facts, analyzer.analyze(log, facts)
-
-
-def facts_of(
-    analyzer: LogAnalyzer, log: AttemptLog, nodes: Sequence[tuple[str, Path]], known: Baseline | None = None
-) -> Facts:
-    """What a person says about a log: the nodes that the job ran on, with their own logs, and its clean runs."""
     logs = _read_nodes(analyzer, log.evidence, nodes)
-    return Facts(node_logs=logs, baseline=known or Baseline(), nodes=tuple(logs))
+    facts = Facts(node_logs=logs, baseline=known or Baseline(), nodes=tuple(logs), runtime=tuple(dumps), events=events)
+    return log, facts, analyzer.analyze(log, facts)
 
 
 def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path] | None) -> Baseline:

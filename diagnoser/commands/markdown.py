@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from diagnoser.commands.explain import SIGNS
 from diagnoser.commands.render import answer, clipped, places_of
-from diagnoser.commands.terminal import printable
 from diagnoser.model import Diagnosis, Line
+from diagnoser.model.lines import printable
 from diagnoser.redaction.redact import Redact, masked_lines
 from diagnoser.web.pages.excerpt import Excerpt, excerpts
 from diagnoser.wording.post_mortem import fence

@@ -10,11 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from diagnoser.commands.http_client import fetch_json
-from diagnoser.commands.terminal import AsJson, ReadToken, out, print_json, printable, site
+from diagnoser.commands.terminal import AsJson, ReadToken, out, print_json, site
 from diagnoser.config.loader import load_analyzer
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.learning.workbench import examples_of
 from diagnoser.model.errors import BadInput, os_reason
+from diagnoser.model.lines import printable
 from diagnoser.rules.line_match import LineConditions, LineMatcher, LineTexts, Span
 
 SHOWN = 10

@@ -10,9 +10,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from diagnoser.commands.terminal import AsJson, out, print_json, printable, site
+from diagnoser.commands.terminal import AsJson, out, print_json, site
 from diagnoser.config.folders import RuleFiles, folder_texts, read_rule_files
 from diagnoser.model.errors import BadInput
+from diagnoser.model.lines import printable
 
 RECORD = ".shipped"
 """Folder in the site's, with the shipped files as they were when the site last looked at them."""

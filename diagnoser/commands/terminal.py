@@ -4,7 +4,6 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import orjson
@@ -38,21 +37,6 @@ def site() -> "Settings":
 def complain(text: str) -> None:
     """One line on standard error, unwrapped: a program may read it."""
     err.print(text, style="red", soft_wrap=True)
-
-
-def printable(text: str, hidden: str = " ") -> str:
-    """Blank what would steer the terminal: jobs wrote a part of what is shown. hidden: in place of such a character."""
-    if text.isprintable():
-        return text
-    return "".join(map(partial(_shown, hidden), text))
-
-
-def _shown(hidden: str, char: str) -> str:
-    if char.isprintable():
-        return char
-    if char == "\t":
-        return " "
-    return hidden
 
 
 def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

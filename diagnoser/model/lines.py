@@ -51,9 +51,9 @@ def provenance_of(source: str, *, vouched: bool) -> Provenance:
     return _VOUCHED.get(source, Provenance.JOB) if vouched else Provenance.JOB
 
 
-def printable(text: str, *, stays: str = "") -> str:
-    """Replace each character that cannot be printed with a blank. stays: those that do not count as such."""
-    return "".join(char if char.isprintable() or char in stays else " " for char in text)
+def printable(text: str, *, stays: str = "", hidden: str = " ") -> str:
+    """Replace each character that cannot be printed. stays: those that do not count as such. hidden: stands instead."""
+    return "".join(char if char.isprintable() or char in stays else hidden for char in text)
 
 
 CLEAN_RUNS = "~runs/"

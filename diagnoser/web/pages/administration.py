@@ -3,7 +3,7 @@
 What only a file or the environment can say is shown as theirs, and nothing here changes it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Annotated
 from urllib.parse import urlencode
 
@@ -16,7 +16,7 @@ from diagnoser.model.alerts import AlertKind
 from diagnoser.model.credentials import new_credential
 from diagnoser.model.errors import BadInput, Conflict
 from diagnoser.model.people import Role, UserChange
-from diagnoser.model.shown_settings import Origin, ShownSetting
+from diagnoser.model.shown_settings import Origin
 from diagnoser.notifications.routing import EVERYONE, OWNER, AlertRow, AlertTable
 from diagnoser.planning.alert_preview import preview_alert
 from diagnoser.web.http.access import check_whole_service
@@ -74,7 +74,7 @@ async def alert_routing(core: Core, plans: Plans, pages: Drawn, diagnosis: Id = 
         testable=[*routing.receivers, *_places(routing.table)],
         preview=preview,
         test=next(iter(tests), None),
-        origin=origin_of("alerts.yaml", core.config.settings),
+        origin=next((setting for setting in core.config.settings if setting.name == "alerts.yaml"), None),
     )
 
 
@@ -164,10 +164,6 @@ def told_words(row: AlertRow) -> tuple[str, str]:
     named = {EVERYONE: "every receiver", OWNER: "the owner of the job"}
     who = [named.get(entry, entry) for entry in row.to]
     return "; ".join(when) or "anything else", ", ".join(who) or "nobody"
-
-
-def origin_of(name: str, settings: Sequence[ShownSetting]) -> ShownSetting | None:
-    return next((setting for setting in settings if setting.name == name), None)
 
 
 def _conditions(row: AlertRow) -> list[tuple[str, list[str]]]:

@@ -55,14 +55,6 @@ class ScoreRow:
         return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
-@dataclass(frozen=True, slots=True)
-class RunRow:
-    run: TrialRun
-    scored: int
-    failed: int
-    trials: int
-
-
 @router.get("/evaluations")
 async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Response:
     """By default of the suite that ran last."""
@@ -74,10 +66,6 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
     suite = query.suite or next(iter(suites), "")
     mine = suites.get(suite, [])
     trials = await core.store.trials.trials_of([run.id for run in mine])
-    rows = []
-    for run in mine:
-        states = [trial.state for trial in trials[run.id]]
-        rows.append(RunRow(run, states.count(TrialState.SCORED), states.count(TrialState.FAILED), len(states)))
     drawn = series((run, trials[run.id]) for run in mine)
     dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = defaultdict(dict)
     for drop in drops(drawn):
@@ -86,7 +74,8 @@ async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Respon
         "evaluations.html",
         suites=list(suites),
         suite=suite,
-        runs=rows,
+        runs=mine,
+        trials=trials,
         rows=[_score_row(scores, dropped[scores.task, scores.metric]) for scores in drawn],
     )
 

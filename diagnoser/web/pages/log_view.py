@@ -61,17 +61,17 @@ class Address:
     path: str
     choice: LogChoice
 
-    def at(self, line: str) -> str:
-        return self._with(at=line)
-
-    def after(self, line: str) -> str:
-        return self._with(after=line)
-
-    def before(self, line: str) -> str:
-        return self._with(before=line)
+    def url(self, **changes: object) -> str:
+        """changes: another place, or other filters."""
+        values = self.choice.model_dump(exclude={"at", "after", "before"}) | changes
+        chosen = filled(values)
+        for name, value in chosen.items():
+            if value is True:
+                chosen[name] = "1"
+        return f"{self.path}?{urlencode(chosen, doseq=True)}" if chosen else self.path
 
     def narrowed(self, field: str, values: Sequence[str] | str) -> str:
-        return self._with(**{field: values}, at=self.choice.at)
+        return self.url(**{field: values}, at=self.choice.at)
 
     @property
     def fields(self) -> list[tuple[str, str]]:
@@ -85,14 +85,6 @@ class Address:
         if choice.only and choice.q:
             return True
         return any((choice.ranks, choice.node, choice.source, choice.level))
-
-    def _with(self, **changes: object) -> str:
-        values = self.choice.model_dump(exclude={"at", "after", "before"}) | changes
-        chosen = filled(values)
-        for name, value in chosen.items():
-            if value is True:
-                chosen[name] = "1"
-        return f"{self.path}?{urlencode(chosen, doseq=True)}" if chosen else self.path
 
 
 def shown_rows(window: LogWindow, cited: Mapping[str, tuple[LineRole, str]]) -> list[ShownRow]:

@@ -188,12 +188,9 @@ class Coordinator:
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
             await self.executor.cancel(_order(progress, batch))
-            await self._close(batch, BatchState.CANCELLED)
+            await self.ledger.record_batch(self._at(batch, BatchState.CANCELLED))
         nodes = sorted({batch.node for batch in progress.batches if batch.kind is BatchKind.INFER})
         await self.executor.finish(progress.run.suite.all_checkpoints, nodes)
-
-    async def _close(self, batch: BatchRecord, state: BatchState) -> None:
-        await self.ledger.record_batch(replace(batch, state=state, ended=self.clock()))
 
     # --- what came of the batches ---
 

@@ -3,22 +3,25 @@
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Query
 from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from diagnoser.redaction.redact import Redact, masked
 from diagnoser.web.api.diagnoses import DiagnosisQuery
-from diagnoser.web.api.diagnoses import page as diagnosis_page
-from diagnoser.web.api.incidents import IncidentQuery, list_incidents
-from diagnoser.web.api.jobs import RunQuery, list_runs
-from diagnoser.web.api.schemas import DiagnosisShape, IncidentShape, RunShape
+from diagnoser.web.api.diagnoses import index as list_diagnoses
+from diagnoser.web.api.incidents import IncidentQuery
+from diagnoser.web.api.incidents import index as list_incidents
+from diagnoser.web.api.jobs import RunQuery
+from diagnoser.web.api.jobs import index as list_runs
+from diagnoser.web.api.schemas import DiagnosisPage, IncidentPage, RunPage
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.http.problems import LIST_ERRORS
@@ -31,10 +34,8 @@ _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 router = ApiRouter("exports", dependencies=READ)
 
-Row = BaseModel
 Columns = Mapping[str, Callable[[Any], object]]
-Page = tuple[Sequence[Row], str | None]
-"""Rows, and the cursor of the next page, None on the last."""
+Page = DiagnosisPage | IncidentPage | RunPage
 
 
 class ExportFormat(StrEnum):
@@ -114,13 +115,7 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
 )
 async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Query()], core: Core) -> StreamingResponse:
     """What the list of diagnoses shows with the same filters, in the same order."""
-    now, base_url = core.clock(), core.config.base_url
-
-    async def read(narrowed: DiagnosisExport) -> Page:
-        records, after = await diagnosis_page(core.store, narrowed, now)
-        return [DiagnosisShape.from_record(record, base_url) for record in records], after
-
-    return await _file("diagnoses", format, _DIAGNOSES, read, query, core.redact)
+    return await _file("diagnoses", format, _DIAGNOSES, partial(list_diagnoses, core=core), query, core.redact)
 
 
 @router.get(
@@ -131,12 +126,7 @@ async def diagnoses(format: ExportFormat, query: Annotated[DiagnosisExport, Quer
 )
 async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query()], core: Core) -> StreamingResponse:
     """What the list of incidents shows with the same filters, in the same order."""
-
-    async def read(narrowed: IncidentExport) -> Page:
-        found, after = await list_incidents(core, narrowed)
-        return [IncidentShape.from_incident(incident, core.config.base_url) for incident in found], after
-
-    return await _file("incidents", format, _INCIDENTS, read, query, core.redact)
+    return await _file("incidents", format, _INCIDENTS, partial(list_incidents, core=core), query, core.redact)
 
 
 @router.get(
@@ -147,15 +137,7 @@ async def incidents(format: ExportFormat, query: Annotated[IncidentExport, Query
 )
 async def jobs(format: ExportFormat, query: Annotated[RunExport, Query()], core: Core, logs: Logs) -> StreamingResponse:
     """What the list of jobs shows with the same state."""
-
-    async def read(narrowed: RunExport) -> Page:
-        runs = await list_runs(core, logs, narrowed)
-        base_url = core.config.base_url
-        return [
-            RunShape.from_attempt(attempt, status, runs.silent_since, base_url) for attempt, status in runs.attempts
-        ], runs.next
-
-    return await _file("jobs", format, _RUNS, read, query, core.redact)
+    return await _file("jobs", format, _RUNS, partial(list_runs, core=core, logs=logs), query, core.redact)
 
 
 async def _file(
@@ -166,17 +148,17 @@ async def _file(
     query: Narrowed,
     redact: Redact,
 ) -> StreamingResponse:
-    """The first page is read before the answer begins, so that an error is told as one."""
+    """read: the route of the list. Its first page is read before the answer begins, so that an error is told as one."""
     first = await read(query.model_copy(update={"limit": min(query.limit, _PAGE)}))
 
     async def pages() -> AsyncIterator[Page]:
-        rows, after = first
-        yield rows, after
-        left = query.limit - len(rows)
-        while after and left > 0:
-            rows, after = await read(query.model_copy(update={"cursor": after, "limit": min(left, _PAGE)}))
-            left -= len(rows)
-            yield rows, after
+        page = first
+        yield page
+        left = query.limit - len(page.items)
+        while page.next and left > 0:
+            page = await read(query.model_copy(update={"cursor": page.next, "limit": min(left, _PAGE)}))
+            left -= len(page.items)
+            yield page
 
     content, media_type = _json(pages(), redact), "application/json"
     if format is ExportFormat.CSV:
@@ -190,18 +172,18 @@ async def _file(
 
 async def _csv(columns: Columns, pages: AsyncIterator[Page], redact: Redact) -> AsyncIterator[str]:
     yield csv_lines([columns])
-    async for rows, _ in pages:
-        yield csv_lines([masked(column(row), redact) for column in columns.values()] for row in rows)
+    async for page in pages:
+        yield csv_lines([masked(column(row), redact) for column in columns.values()] for row in page.items)
 
 
 async def _json(pages: AsyncIterator[Page], redact: Redact) -> AsyncIterator[str]:
     """As the list answers: ``items``, and ``next`` where there are more."""
     yield '{"items":['
     separator, following = "", None
-    async for rows, after in pages:
-        following = after
-        if rows:
-            yield separator + ",".join(json.dumps(masked(row.model_dump(mode="json"), redact)) for row in rows)
+    async for page in pages:
+        following = page.next
+        if page.items:
+            yield separator + ",".join(json.dumps(masked(row.model_dump(mode="json"), redact)) for row in page.items)
             separator = ","
     yield f'],"next":{json.dumps(following)}}}'
 

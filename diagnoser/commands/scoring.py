@@ -128,10 +128,11 @@ async def _site_cases(store: "SqlStore") -> list[scoring.ScoredVerdict]:
     registry = RuleRegistry(load_analyzer(settings), store.rules, time.time)
     await registry.refresh()
     analyzer, policy = registry.analyzer, registry.base.knowledge.policy
-    return [
-        scoring.score_case(case_replay.label_of(case, policy), case_replay.diagnosed(case, analyzer))
-        async for case in ReplayHistory(store, AttemptLogs(store, registry.compressor)).judged()
-    ]
+    verdicts = []
+    async for case in ReplayHistory(store, AttemptLogs(store, registry.compressor)).judged():
+        verdict = analyzer.diagnose_with_node_logs(case.evidence, case.facts)
+        verdicts.append(scoring.score_case(case_replay.label_of(case, policy), verdict))
+    return verdicts
 
 
 def _cases(

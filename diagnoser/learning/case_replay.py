@@ -15,7 +15,7 @@ from diagnoser.learning import rule_context
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_context import LabelledCase
 from diagnoser.learning.rule_registry import RuleRegistry
-from diagnoser.model import CaseOutcome, CaseReplay, Diagnosis, FeedbackVerdict
+from diagnoser.model import CaseOutcome, CaseReplay, FeedbackVerdict
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.taxonomy import category_of
 from diagnoser.ports import Clock
@@ -45,11 +45,6 @@ def label_of(case: LabelledCase, policy: Policy) -> Label:
         node=node,
         origin={"framework": framework} if framework else {},
     )
-
-
-def diagnosed(case: LabelledCase, analyzer: LogAnalyzer) -> Diagnosis:
-    """The verdict of the rules that are in force now, without the logs of nodes."""
-    return analyzer.diagnose_with_node_logs(case.evidence, case.facts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +101,7 @@ class CaseReplayer:
 
 def _outcome(case: LabelledCase, analyzer: LogAnalyzer) -> CaseOutcome:
     record = case.record
-    verdict = diagnosed(case, analyzer)
+    verdict = analyzer.diagnose_with_node_logs(case.evidence, case.facts)  # by the rules that are in force now
     score = scoring.score_case(label_of(case, analyzer.knowledge.policy), verdict)
     return CaseOutcome(
         diagnosis=record.id,

@@ -187,7 +187,7 @@ class RuleLifecycle:
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in results if not gate.passed)
 
         text, author = await rule_writer.write(self._llm_writer, rule.id, context, sound)
-        self._metrics.observe_rule_writing(author.calls, author)
+        self._metrics.observe_calls(author)
         if not text:
             return self._refused(replace(rule, author=author), "the line says no more than any failure does")
         return replace(rule, text=text, author=author, changed=self._clock())

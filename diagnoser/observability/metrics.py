@@ -45,11 +45,6 @@ MAIN = "main"
 """Name of the process where there is only one."""
 
 
-def note_process(folder: Path, process: str) -> None:
-    """Record that this is the process of that name, from now on."""
-    (folder / f"{process}{_ENDING}").write_text(str(os.getpid()))
-
-
 class ProcessFigures(Collector):
     """``process_...``, as every Prometheus client names it, with the name of the process as a label.
 
@@ -105,7 +100,7 @@ def share(folder: Path, process: str) -> None:
     """Before the first ``Metrics`` of a process: what it counts goes to ``folder``, and is shown as the sum of all
     processes that share it. process: its name there; one that is started again goes on counting where it ended."""
     os.environ[_FOLDER] = str(folder)
-    note_process(folder, process)
+    (folder / f"{process}{_ENDING}").write_text(str(os.getpid()))
     values.ValueClass = values.MultiProcessValue(lambda: process)  # type: ignore[no-untyped-call]
 
 
@@ -312,25 +307,18 @@ class Metrics:
         for reason in result.reasons:
             self.plan_transitions.labels(reason).inc()
 
-    def observe_feedback(self, kind: FailureType, verdict: FeedbackVerdict) -> None:
-        self.feedback.labels(verdict, category_of(kind)).inc()
-
-    def observe_rule_writing(self, calls: int, author: Author) -> None:
-        self.model_calls.inc(calls)
-        self.model_tokens.labels("in").inc(author.tokens_in)
-        self.model_tokens.labels("out").inc(author.tokens_out)
+    def observe_calls(self, spent: Author | ModelUse) -> None:
+        """Count what the model was asked, and what that took."""
+        self.model_calls.inc(spent.calls)
+        self.model_tokens.labels("in").inc(spent.tokens_in)
+        self.model_tokens.labels("out").inc(spent.tokens_out)
 
     def observe_model(self, seconds: float, *, rests: bool) -> None:
         """Count one request to the model, answered or not. rests: whether its server gets a rest now."""
         self.model_seconds.observe(seconds)
         self.model_rests.set(rests)
 
-    def observe_embedding_failure(self, reason: ModelFailure) -> None:
-        self.embedding_failures.labels(reason).inc()
-
     def observe_consultation(self, use: ModelUse) -> None:
-        self.model_calls.inc(use.calls)
-        self.model_tokens.labels("in").inc(use.tokens_in)
-        self.model_tokens.labels("out").inc(use.tokens_out)
+        self.observe_calls(use)
         if use.failure:
             self.model_failures.labels(use.failure).inc()

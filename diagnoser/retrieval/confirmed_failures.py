@@ -133,7 +133,7 @@ class ConfirmedFailures:
         confirmed = await self._confirmed_failure_of(record, feedback)
         wanted = rule_requests.rule_wanted(record, confirmed)
         if await self.store.add(feedback, confirmed, wanted, after):
-            self.metrics.observe_feedback(record.diagnosis.type, feedback.verdict)
+            self.metrics.feedback.labels(feedback.verdict, category_of(record.diagnosis.type)).inc()
 
     async def take_back(self, record: DiagnosisRecord, id: str, by: str, now: float) -> None:
         """Take back the newest feedback on a diagnosis: what was said before counts again, and what it decided is
@@ -348,7 +348,7 @@ class ConfirmedFailures:
         except (ModelFailed, ValueError) as error:
             structlog.get_logger().warning("embedding_failed", error=str(error), instead=hashing.NAME)
             reason = error.reason if isinstance(error, ModelFailed) else ModelFailure.MALFORMED
-            self.metrics.observe_embedding_failure(reason)
+            self.metrics.embedding_failures.labels(reason).inc()
             return None, reason
         return hashing.unpacked(hashing.packed(embedding)), None
 

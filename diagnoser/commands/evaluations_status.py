@@ -7,12 +7,15 @@ import typer
 
 from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, iso, out, print_json, print_rows
-from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored, trial_fields
+from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored
 from diagnoser.model.errors import existing
 from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
+from diagnoser.model.record_json import fields_of
 
 if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
+
+_TRIAL = ("checkpoint", "task", "state", "scores", "error")
 
 
 def status(
@@ -77,7 +80,7 @@ def _fields(progress: RunProgress) -> dict[str, Any]:
             for batch in progress.batches
             if batch.state is BatchState.RUNNING
         ],
-        "trials": list(map(trial_fields, progress.trials)),
+        "trials": [fields_of(trial, _TRIAL) for trial in progress.trials],
     }
 
 

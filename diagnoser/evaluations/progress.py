@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from statistics import median
-from typing import Any
 
 from diagnoser.evaluations.gantt import Bar, BarKind, natural_order, trial_label
 from diagnoser.model.evaluations import (
@@ -12,7 +11,6 @@ from diagnoser.model.evaluations import (
     RunProgress,
     ShardRecord,
     TrialKey,
-    TrialRecord,
     TrialRun,
 )
 
@@ -20,17 +18,6 @@ from diagnoser.model.evaluations import (
 def job_of(run: TrialRun, checkpoint: str, task: str) -> str:
     """Id of the job as which a trial that failed is diagnosed."""
     return f"trial-{run.id}-{run.suite.checkpoints.index(checkpoint)}-{task}"
-
-
-def trial_fields(trial: TrialRecord) -> dict[str, Any]:
-    """A trial as programs read it, of the command line and of the API."""
-    return {
-        "checkpoint": trial.checkpoint,
-        "task": trial.task,
-        "state": trial.state,
-        "scores": dict(trial.scores),
-        "error": trial.error,
-    }
 
 
 def samples_stored(progress: RunProgress) -> int:

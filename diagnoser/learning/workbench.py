@@ -73,13 +73,19 @@ class AttemptHit:
 
 
 @dataclass(frozen=True, slots=True)
-class ExampleHit:
-    """An example that matches. owner: id of a rule, or of a filter of routine lines. is_counter: the rule says that it
-    must not match, or the filter that such a line is routine. type: of the rule, None for a filter."""
+class Example:
+    """A line of an example, as of ``ExampleHit``."""
 
     owner: str
     type: FailureType | None
     is_counter: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ExampleHit(Example):
+    """An example that matches. owner: id of a rule, or of a filter of routine lines. is_counter: the rule says that it
+    must not match, or the filter that such a line is routine. type: of the rule, None for a filter."""
+
     line: LineHit
 
 
@@ -115,15 +121,6 @@ class PatternTrial:
     examples: Tried[ExampleHit] = Tried()
     healthy: Tried[AttemptHit] = Tried()
     is_complete: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A line of an example, as of ``ExampleHit``."""
-
-    owner: str
-    type: FailureType | None
-    is_counter: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from diagnoser.evaluations.progress import (
     job_of,
     samples,
     samples_stored,
-    trial_fields,
 )
 from diagnoser.model.errors import existing
 from diagnoser.model.evaluations import RunProgress, RunState, TrialRun, TrialState
@@ -21,7 +20,7 @@ from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
-from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
+from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 router = ApiRouter("evaluations")
 
@@ -50,7 +49,7 @@ class EvaluationShape(Answer):
         return cls.filled_from(run, suite=suite.name, checkpoints=suite.checkpoints, tasks=len(suite.tasks), **values)
 
 
-class TrialShape(Schema):
+class TrialShape(Answer):
     """A checkpoint on a task."""
 
     checkpoint: str
@@ -84,7 +83,7 @@ async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
     """With the scores of all its trials."""
     progress = await find(core.store, id)
     run = progress.run
-    trials = [trial_fields(trial) | {"job": job_of(run, trial.checkpoint, trial.task)} for trial in progress.trials]
+    trials = [TrialShape.filled_from(trial, job=job_of(run, *trial.key)) for trial in progress.trials]
     return EvaluationDetail.from_run(
         run,
         samples=samples(progress),

@@ -12,7 +12,7 @@ from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Live
 from diagnoser.web.http.problems import CLAIM_ERRORS
-from diagnoser.web.http.routing import ApiRouter, Schema
+from diagnoser.web.http.routing import Answer, ApiRouter
 from diagnoser.web.live.diagnosis_feed import NEWS_LIMIT
 
 POLL_SECONDS = 2.0
@@ -22,7 +22,7 @@ _ID = r"^[A-Za-z0-9_.-]{0,64}$"
 router = ApiRouter("diagnoses", dependencies=READ)
 
 
-class NewDiagnosis(Schema):
+class NewDiagnosis(Answer):
     """A diagnosis that was stored since the last event."""
 
     id: str
@@ -77,13 +77,7 @@ async def pause(stopping: asyncio.Event) -> None:
 
 
 def _event(news: News, base_url: str) -> ServerSentEvent:
-    shown = NewDiagnosis(
-        id=news.id,
-        job=news.attempt.job,
-        attempt=news.attempt.number,
-        outcome=news.outcome,
-        category=news.category,
-        type=news.type,
-        url=f"{base_url}/diagnoses/{news.id}",
+    shown = NewDiagnosis.filled_from(
+        news, job=news.attempt.job, attempt=news.attempt.number, url=f"{base_url}/diagnoses/{news.id}"
     )
     return ServerSentEvent(event="diagnosis", id=news.id, data=shown)

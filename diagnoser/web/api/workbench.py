@@ -48,6 +48,11 @@ class ProposalBody(TrialBody):
         description="Id of the learned rule that this one is an edition of; it is retired when this one is in shadow",
     )
 
+    @property
+    def proposal(self) -> RuleProposal:
+        draft = RuleDraft(self.title, tuple(self.anchors), tuple(self.patterns), tuple(self.unless), self.mitigation)
+        return RuleProposal(self.source, draft, self.replaces)
+
 
 class MatchedAttempt(Answer):
     """The root line of an attempt where it matches, else the first line that does. lines: how many different ones,
@@ -103,8 +108,7 @@ async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> Tria
 async def propose(body: ProposalBody, bench: Workbench, caller: Caller) -> LearnedShape:
     """It is held against stored attempts and then runs in shadow: it is counted, and decides nothing until somebody
     promotes it. The same rule again is the rule that is there."""
-    draft = RuleDraft(body.title, tuple(body.anchors), tuple(body.patterns), tuple(body.unless), body.mitigation)
-    rule, checks = await proposed(bench, caller, RuleProposal(body.source, draft, body.replaces))
+    rule, checks = await proposed(bench, caller, body.proposal)
     if wrong := faults(checks):
         raise BadInput("; ".join(wrong))
     return LearnedShape.from_rule(rule)

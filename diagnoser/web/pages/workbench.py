@@ -10,7 +10,6 @@ from fastapi.responses import Response
 from pydantic import ValidationError
 
 from diagnoser.learning import rule_registry
-from diagnoser.learning.template_rules import RuleDraft
 from diagnoser.learning.workbench import LINES_COUNTED, LineHit, PatternTrial, RuleProposal
 from diagnoser.model import LearnedRule
 from diagnoser.model.errors import BadInput, NotFound, Overloaded, RuleFaults, existing
@@ -214,18 +213,13 @@ async def _proposal(core: Core, draft: Draft) -> RuleProposal:
     learned = await core.store.rules.find(draft.rule) if draft.rule else None
     try:
         body = ProposalBody(
-            patterns=list(draft.patterns),
-            anchors=list(draft.anchors),
-            unless=list(draft.unless),
+            **fields_of(draft, ("patterns", "anchors", "unless", "title", "mitigation")),
             source=draft.case,
-            title=draft.title,
-            mitigation=draft.mitigation,
             replaces=learned.id if learned and learned.source == draft.case else "",
         )
     except ValidationError as error:
         raise RequestValidationError(error.errors()) from None
-    lists = tuple(body.anchors), tuple(body.patterns), tuple(body.unless)
-    return RuleProposal(body.source, RuleDraft(body.title, *lists, body.mitigation), body.replaces)
+    return body.proposal
 
 
 _WANTED = {

@@ -17,6 +17,7 @@ from diagnoser.agent.kubernetes.command import kubernetes_client
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput
 from diagnoser.model.evaluations import Node, TrialRun
+from diagnoser.model.record_json import fields_of
 from diagnoser.observability.logging import set_up
 from diagnoser.ports import NodeExecutor
 
@@ -126,16 +127,12 @@ def _settings(options: KubernetesOptions) -> "JobSettings":
     if options.template:
         template = read_template(str(options.template), files.text(options.template))
     return JobSettings(
-        options.image,
-        user,
-        group,
-        volumes,
-        options.gpu,
-        options.queue,
-        options.cpu,
-        options.memory,
-        options.weights or "",
-        template,
+        user=user,
+        group=group,
+        volumes=volumes,
+        memory_folder=options.weights or "",
+        template=template,
+        **fields_of(options, ("image", "gpu", "queue", "cpu", "memory")),
     )
 
 

@@ -1,6 +1,7 @@
 """`rules try`: what a pattern matches in examples of rules, in log files, and in the failures that a service stores."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,8 +59,7 @@ def _in_examples(matcher: LineMatcher, analyzer: LogAnalyzer) -> Found:
     for example, text in lines:
         spans = matcher.spans(text)
         if spans is not None:
-            hit = {"owner": example.owner, "type": example.type, "is_counter": example.is_counter}
-            hits.append({**hit, "line": _line(text, spans)})
+            hits.append({**asdict(example), "line": _line(text, spans)})
     return {"matched": len(hits), "searched": len(lines), "items": hits[:SHOWN]}
 
 

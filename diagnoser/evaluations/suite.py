@@ -208,19 +208,8 @@ def read_suite(path: str, text: str) -> Suite:
         follow = Follow(**file.follow.model_dump())
     if file.engine.lm_eval and not server:
         server = _lm_eval_server(file.engine.lm_eval)
-    return Suite(
-        file.name,
-        file.checkpoints,
-        tuple(tasks),
-        file.gpus,
-        int(file.weights),
-        file.hardware,
-        file.size,
-        file.scorers,
-        follow,
-        server,
-        tuple(models),
-    )
+    plain = file.model_dump(include={"name", "checkpoints", "gpus", "weights", "hardware", "size", "scorers"})
+    return Suite(**plain, tasks=tuple(tasks), follow=follow, server=server, models=tuple(models))
 
 
 def _server(given: _Server | None) -> Server | None:

@@ -15,7 +15,7 @@ from diagnoser.hang.report import HangReport
 from diagnoser.hang.report import contract as hang_contract
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model import Diagnosis, Line, Rollback, RootCause, Symptom, cited_place
-from diagnoser.model.lines import printable
+from diagnoser.model.lines import printable, shortened
 from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 from diagnoser.web.pages.hang_view import waiting
 from diagnoser.wording.collapse_ranks import ranges
@@ -238,10 +238,7 @@ def _heading(text: str) -> Text:
 
 
 def _short(text: str) -> str:
-    plain = _plain(text)
-    if len(plain) <= _SHOWN:
-        return plain
-    return plain[: _SHOWN - 1] + "…"
+    return shortened(_plain(text), _SHOWN)
 
 
 def _plain(text: str) -> str:

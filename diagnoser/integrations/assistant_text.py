@@ -10,6 +10,7 @@ from typing import Any
 import orjson
 
 from diagnoser.llm.view import plain
+from diagnoser.model.lines import shortened
 from diagnoser.redaction.redact import Redact, masked_entry
 
 TEXT_LENGTH = 1_000
@@ -32,8 +33,7 @@ def fenced(answer: Mapping[str, Any], marker: str, redact: Redact) -> str:
 def _clean(value: Any, redact: Redact) -> Any:
     if isinstance(value, str):
         # Masked first: a secret that is cut in two is not recognised.
-        masked = plain(redact(value))
-        return masked if len(masked) <= TEXT_LENGTH else masked[: TEXT_LENGTH - 1] + CUT
+        return shortened(plain(redact(value)), TEXT_LENGTH)
     if isinstance(value, Mapping):
         return {str(name): _clean(masked_entry(str(name), one, redact), redact) for name, one in value.items()}
     if isinstance(value, Sequence):

@@ -56,6 +56,13 @@ def printable(text: str, *, stays: str = "", hidden: str = " ") -> str:
     return "".join(char if char.isprintable() or char in stays else hidden for char in text)
 
 
+def shortened(text: str, length: int) -> str:
+    """The text, or its beginning with an ellipsis where it is longer."""
+    if len(text) <= length:
+        return text
+    return text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
 CLEAN_RUNS = "~runs/"
 """Before the name of a job family: what its clean runs print is stored under it."""
 

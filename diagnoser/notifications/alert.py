@@ -7,7 +7,7 @@ from diagnoser.model import Diagnosis, Incident, Job, MetricEvent, Plan, PlanRea
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.job_contract import labels_of
-from diagnoser.model.lines import printable
+from diagnoser.model.lines import printable, shortened
 from diagnoser.model.vitals import BlindSpot
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
 from diagnoser.wording.phrases import plural
@@ -268,5 +268,4 @@ def _one_line(text: str) -> str:
 
 def _cut(text: str, length: int) -> str:
     """Mask before cutting: half a secret is not recognised."""
-    text = without_secrets(text)
-    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
+    return shortened(without_secrets(text), length)

@@ -16,7 +16,7 @@ async def test_parts_of_a_bar_stand_on_one_another(tmp_path: Path) -> None:
     """In shares of the tallest bar, infrastructure at the bottom, whatever comes before in the counts."""
     async with serving(tmp_path) as web:
         for number, verdict in enumerate((SCRIPT, ECC, ECC, ECC)):
-            await save(web.store, f"job-{number}", verdict)
+            await save(web.store, f"job-{number}", verdict, created=NOW - number)
         page = (await web.client.get("/")).text
     rectangles = re.findall(r'<rect class="(\w+)" x="\d+" y="([\d.]+)" width="8" height="([\d.]+)"/>', page)
     assert rectangles == [("infrastructure", "25.0", "75.0"), ("script", "0.0", "25.0")]

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from diagnoser.model.alerts import Alert, AlertKind
-from diagnoser.model.lines import printable
+from diagnoser.model.lines import printable, shortened
 from diagnoser.wording.words import action_words
 
 SECTION_LENGTH = 1_500
@@ -35,7 +35,7 @@ def slack_message(alert: Alert, *, buttons: bool = False) -> dict[str, Any]:
     if alert.link:
         name = "Open the diagnosis" if alert.diagnosis else "Open the page"
         blocks.append(_context(f"<{_address(alert.link)}|{name}>"))
-    return {"text": escape(_cut(alert.title, TEXT_LENGTH)), "blocks": blocks}
+    return {"text": escape(shortened(alert.title, TEXT_LENGTH)), "blocks": blocks}
 
 
 def with_status(message: Mapping[str, Any], status: str, title: str = "") -> dict[str, Any]:
@@ -43,7 +43,7 @@ def with_status(message: Mapping[str, Any], status: str, title: str = "") -> dic
     header, *rest = (block for block in message["blocks"] if block.get("block_id") != STATUS)
     shown = _section(f"*{_whole(escape(status), TEXT_LENGTH)}*") | {"block_id": STATUS}
     if title:
-        header, message = _header(title), {**message, "text": escape(_cut(title, TEXT_LENGTH))}
+        header, message = _header(title), {**message, "text": escape(shortened(title, TEXT_LENGTH))}
     return {**message, "blocks": [header, shown, *rest]}
 
 
@@ -55,7 +55,7 @@ def answer_message(text: str, lines: Sequence[tuple[str, str, str]], note: str) 
         name = f"<{_address(url)}|{code(place)}>" if url else f"*{code(place)}*"
         blocks.append(_section(f"{name}\n```{_whole(code(line), TEXT_LENGTH)}```"))
     blocks.append(_context(_whole(note, SECTION_LENGTH)))
-    return {"text": escape(_cut(text, TEXT_LENGTH)), "blocks": blocks, "unfurl_links": False}
+    return {"text": escape(shortened(text, TEXT_LENGTH)), "blocks": blocks, "unfurl_links": False}
 
 
 def escape(text: str) -> str:
@@ -145,10 +145,6 @@ def _section(text: str) -> SlackBlock:
 
 def _mrkdwn(text: str) -> SlackBlock:
     return {"type": "mrkdwn", "text": text, "verbatim": True}
-
-
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "\N{HORIZONTAL ELLIPSIS}"
 
 
 def _whole(escaped: str, length: int) -> str:

@@ -28,6 +28,7 @@ from diagnoser.rules.schema import Role, Rule, RuleSet
 from diagnoser.worker.repeat import repeat
 
 US = "diagnoser"
+log = structlog.get_logger()
 _COMPLETED_READ = 3
 """Completed attempts that counter-examples are read from."""
 _HITS = 200
@@ -44,51 +45,43 @@ class RuleLearningConfig:
     poll: float = 2.0
 
 
+@dataclass(eq=False)
 class RuleLifecycle:
-    """One a process; ``run`` it as a task, or ``step`` it in a test."""
+    """One a process; ``run`` it as a task, or ``step`` it in a test.
 
-    def __init__(
-        self,
-        cases: ReplayHistory,
-        registry: RuleRegistry,
-        clock: Clock,
-        terms: RuleLearningConfig,
-        metrics: Metrics,
-        llm_writer: LLMRuleWriter | None = None,
-    ) -> None:
-        """llm_writer: the model that writes rules; without one rules come from the shape of the line."""
-        self._cases = cases
-        self._store = cases.store
-        self._registry = registry
-        self._clock = clock
-        self._config = terms
-        self._metrics = metrics
-        self._llm_writer = llm_writer
-        self._log = structlog.get_logger()
+    llm_writer: the model that writes rules; without one rules come from the shape of the line.
+    """
+
+    cases: ReplayHistory
+    registry: RuleRegistry
+    clock: Clock
+    config: RuleLearningConfig
+    metrics: Metrics
+    llm_writer: LLMRuleWriter | None = None
 
     async def run(self, pause: Pause = asyncio.sleep) -> None:
         """Run until cancelled; waits while the database is away. pause: between two looks."""
-        await repeat(self.step, self._config.poll, "rule_learning_waits", pause)
+        await repeat(self.step, self.config.poll, "rule_learning_waits", pause)
 
     async def step(self) -> int:
         """One step on a waiting rule, then promotions and retirements. Returns how many rules changed."""
         waiting = LearnedRuleQuery((LearnedState.PROPOSED,))
         changed = 0
-        if await self._store.rules.page(waiting, "", 1):
-            for rule in await self._store.rules.claim(self._clock(), self._config.lease, 1):
+        if await self.cases.store.rules.page(waiting, "", 1):
+            for rule in await self.cases.store.rules.claim(self.clock(), self.config.lease, 1):
                 changed += await self._try_step(rule)
         return changed + await self._judge()
 
     async def _try_step(self, rule: LearnedRule) -> bool:
         try:
             after = await self._next(rule)
-            await self._store.rules.change(rule, after)
+            await self.cases.store.rules.change(rule, after)
         except (Conflict, NotFound):  # somebody else was faster
             return False
         except Unavailable:
             raise
         except Exception as error:  # one bad rule must not stop the others; it is retried when its lease runs out
-            self._log.error("rule_failed", rule=rule.id, error_class=type(error).__name__, exc_info=error)
+            log.error("rule_failed", rule=rule.id, error_class=type(error).__name__, exc_info=error)
             return False
         self._announce(rule, after)
         if after.state is LearnedState.SHADOW and after.replaces:
@@ -97,29 +90,29 @@ class RuleLifecycle:
 
     async def _retire_replaced(self, by: LearnedRule) -> None:
         """Retire the rule that a person edited, unless it is in force or changes at this moment."""
-        old = await self._store.rules.find(by.replaces)
+        old = await self.cases.store.rules.find(by.replaces)
         if old is None:
             return
         if old.state not in (LearnedState.PROPOSED, LearnedState.SHADOW):
             return
         why = f"replaced by {by.id}"
-        retired = old.with_state(LearnedState.RETIRED, by=by.by, why=why, now=self._clock())
+        retired = old.with_state(LearnedState.RETIRED, by=by.by, why=why, now=self.clock())
         with suppress(Conflict, NotFound):
-            self._announce(old, await self._store.rules.change(old, retired))
+            self._announce(old, await self.cases.store.rules.change(old, retired))
 
     def _announce(self, before: LearnedRule, after: LearnedRule) -> None:
         why = "written" if after.state is before.state else after.history[-1].why
-        self._log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
+        log.info("rule_handled", rule=after.id, state=str(after.state), why=why)
         if after.state is not before.state:
-            self._metrics.learned.labels(after.state).inc()
+            self.metrics.learned.labels(after.state).inc()
 
     async def suggestion(self, source: str) -> RuleDraft | None:
         """What a rule for a diagnosis could say, from the shape of the line that shows its cause; None where nothing
         does."""
-        record = await self._store.diagnoses.find(source)
+        record = await self.cases.store.diagnoses.find(source)
         if record is None:
             return None
-        case = await self._cases.case_of(record)
+        case = await self.cases.case_of(record)
         root = rule_context.root_of(case)
         if root is None:
             return None
@@ -134,18 +127,18 @@ class RuleLifecycle:
         the rule says, so that saving it twice stores one rule. replaces: as in ``LearnedRule``. Raises NotFound,
         BadInput where nobody judged the failure or no line shows it.
         """
-        record = existing(await self._store.diagnoses.find(source), f"there is no diagnosis {source!r}")
+        record = existing(await self.cases.store.diagnoses.find(source), f"there is no diagnosis {source!r}")
         if not record.feedback:
             raise BadInput("confirm or correct the diagnosis first: a rule is written for a cause that a person named")
-        case = await self._cases.case_of(record)
+        case = await self.cases.case_of(record)
         root = rule_context.root_of(case)
         if root is None:
             raise BadInput("no kept line is known to show the cause: say its number on the page of the diagnosis")
         context = await self._rule_context(case, root)
         # The id is part of the text: what it is made from is the text without it.
         digest = hashlib.sha256(f"{source}\0{template_rules.rule_text('', context, draft)}".encode()).hexdigest()
-        now, rule_id = self._clock(), f"{LEARNED_PREFIX}{case.known_type}_{digest[:8]}"
-        if stored := await self._store.rules.find(rule_id):
+        now, rule_id = self.clock(), f"{LEARNED_PREFIX}{case.known_type}_{digest[:8]}"
+        if stored := await self.cases.store.rules.find(rule_id):
             return stored, stored.gates
         text = template_rules.rule_text(rule_id, context, draft)
         rule = LearnedRule(
@@ -160,15 +153,15 @@ class RuleLifecycle:
         ).with_state(LearnedState.PROPOSED, by=by, why="written in the rule workbench", now=now)
         results, _ = await asyncio.to_thread(self._quick_checks, rule, text, case, root)
         if validation.passed(results):
-            await self._store.rules.propose(rule)
-        return rule, validation.masked(results, self._config.mask)
+            await self.cases.store.rules.propose(rule)
+        return rule, validation.masked(results, self.config.mask)
 
     async def _next(self, rule: LearnedRule) -> LearnedRule:
         """The rule one step further: written, or tested."""
-        record = await self._store.diagnoses.find(rule.source)
+        record = await self.cases.store.diagnoses.find(rule.source)
         if record is None:
             return self._refused(rule, "the diagnosis that it is learned from is gone")
-        case = await self._cases.case_of(record)
+        case = await self.cases.case_of(record)
         root = rule_context.root_of(case)
         if root is None:
             return self._refused(rule, "no kept line is known to show the cause: say its number with the feedback")
@@ -186,15 +179,15 @@ class RuleLifecycle:
             results = self._quick_checks(rule, text, case, root)[0]
             return "; ".join(f"{gate.name}: {gate.reason}" for gate in results if not gate.passed)
 
-        text, author = await rule_writer.write(self._llm_writer, rule.id, context, sound)
-        self._metrics.observe_calls(author)
+        text, author = await rule_writer.write(self.llm_writer, rule.id, context, sound)
+        self.metrics.observe_calls(author)
         if not text:
             return self._refused(replace(rule, author=author), "the line says no more than any failure does")
-        return replace(rule, text=text, author=author, changed=self._clock())
+        return replace(rule, text=text, author=author, changed=self.clock())
 
     async def _rule_context(self, case: LabelledCase, root: Line) -> rule_context.RuleContext:
-        mask = self._config.mask
-        completed = await self._cases.completed(_COMPLETED_READ, case.facts.job.tenant)
+        mask = self.config.mask
+        completed = await self.cases.completed(_COMPLETED_READ, case.facts.job.tenant)
         healthy = list[str]()
         for healthy_case in completed:
             healthy += rule_context.routine(healthy_case, mask)
@@ -202,11 +195,11 @@ class RuleLifecycle:
 
     def _overruled(self, case: LabelledCase) -> Rule | None:
         """The site's own rule whose verdict on the case was corrected."""
-        return rule_context.overruled(case, self._registry.base.knowledge.engine.ruleset)
+        return rule_context.overruled(case, self.registry.base.knowledge.engine.ruleset)
 
     async def _already_known(self, rule: LearnedRule, case: LabelledCase, root: Line) -> str:
         """The learned rule that recognises this root line as the same type, if one does."""
-        for other in await self._store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
+        for other in await self.cases.store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
             if other.type != rule.type:
                 continue
             for read in rule_registry.read([other]).rules[:1]:
@@ -218,9 +211,9 @@ class RuleLifecycle:
         results, ruleset = await asyncio.to_thread(self._quick_checks, rule, rule.text, case, root)
         if validation.passed(results) and ruleset:
             results += await self._history_checks(ruleset, case, root)
-        tested = replace(rule, gates=validation.masked(results, self._config.mask))
+        tested = replace(rule, gates=validation.masked(results, self.config.mask))
         if validation.passed(results):
-            return tested.with_state(LearnedState.SHADOW, by=US, why="passed every gate", now=self._clock())
+            return tested.with_state(LearnedState.SHADOW, by=US, why="passed every gate", now=self.clock())
         return await self._fall_back(tested, case, root)
 
     async def _fall_back(self, rule: LearnedRule, case: LabelledCase, root: Line) -> LearnedRule:
@@ -235,7 +228,7 @@ class RuleLifecycle:
         author = replace(rule.author, name=rule_writer.TEMPLATE, failure=f"the model's rule was refused: {why}"[:300])
         text = template_rules.rule_text(rule.id, context, draft)
         retry = replace(rule, text=text, author=author)
-        return retry.with_state(LearnedState.PROPOSED, by=US, why=author.failure, now=self._clock())
+        return retry.with_state(LearnedState.PROPOSED, by=US, why=author.failure, now=self.clock())
 
     def _quick_checks(
         self, rule: LearnedRule, text: str, case: LabelledCase, root: Line
@@ -244,7 +237,7 @@ class RuleLifecycle:
         compiled, ruleset = validation.compiles(rule.id, text, rule.type, self._overruled(case))
         if ruleset is None:
             return (compiled,), None
-        analyzer, (parsed,) = self._registry.analyzer, ruleset.rules
+        analyzer, (parsed,) = self.registry.analyzer, ruleset.rules
         verdict = analyzer.with_rules(ruleset).diagnose_with_node_logs(case.evidence, case.facts)
         return (
             compiled,
@@ -255,7 +248,7 @@ class RuleLifecycle:
 
     async def _history_checks(self, ruleset: RuleSet, case: LabelledCase, root: Line) -> tuple[ValidationResult, ...]:
         """Gates that need other rules' examples and the stored history."""
-        analyzer, (rule,) = self._registry.analyzer, ruleset.rules
+        analyzer, (rule,) = self.registry.analyzer, ruleset.rules
         shipped = validation.shipped_examples(
             rule, await asyncio.to_thread(validation.foreign_examples, analyzer, rule)
         )
@@ -271,20 +264,20 @@ class RuleLifecycle:
             ReplayGroup.OTHER_TYPE: history.of_other_type,
             ReplayGroup.CONFIRMED: history.a_confirmed,
         }
-        async for group, other in self._cases.history(case.known_type, case.record.attempt):
+        async for group, other in self.cases.history(case.known_type, case.record.attempt):
             await asyncio.to_thread(collect[group], other)
-        if rule.role is not Role.BENIGN and await self._cases.in_clean_runs(case, root):
+        if rule.role is not Role.BENIGN and await self.cases.in_clean_runs(case, root):
             history.against[validation.ValidationCheck.HEALTHY] = "clean runs of this job family print such a line"
         return (shipped, *history.gates())
 
     async def _judge(self) -> int:
         """Promote what proved itself in shadow; retire what a person found wrong in force."""
         changed = 0
-        for rule in await self._store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
+        for rule in await self.cases.store.rules.page(LearnedRuleQuery(LOADED), "", 1000):
             after = await self._verdict_on(rule)
             if after:
                 try:
-                    await self._store.rules.change(rule, after)
+                    await self.cases.store.rules.change(rule, after)
                 except (Conflict, NotFound):
                     continue
                 self._announce(rule, after)
@@ -300,7 +293,7 @@ class RuleLifecycle:
         return None
 
     def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
-        counts, enough = rule.counts, self._config.promote_after
+        counts, enough = rule.counts, self.config.promote_after
         if not enough:
             return None
         if counts.wrong:
@@ -308,22 +301,22 @@ class RuleLifecycle:
         if counts.confirmed < enough:
             return None
         why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
-        return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self._clock())
+        return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self.clock())
 
     async def _retirement(self, rule: LearnedRule) -> LearnedRule | None:
         if not rule.counts.wrong:
             return None
         since = max(turn.time for turn in rule.history if turn.state is LearnedState.ACTIVE)
-        for hit in await self._store.rules.hits(rule.id, _HITS):
+        for hit in await self.cases.store.rules.hits(rule.id, _HITS):
             if hit.time < since:
                 continue  # of an earlier time in force
             if (hit.active, hit.verdict) == (True, HitVerdict.WRONG):
                 why = f"a person named another cause for {hit.attempt.job}/{hit.attempt.number}"
-                return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self._clock())
+                return rule.with_state(LearnedState.RETIRED, by=US, why=why, now=self.clock())
         return None
 
     def _refused(self, rule: LearnedRule, why: str) -> LearnedRule:
-        return rule.with_state(LearnedState.REFUSED, by=US, why=self._config.mask(why), now=self._clock())
+        return rule.with_state(LearnedState.REFUSED, by=US, why=self.config.mask(why), now=self.clock())
 
 
 def promoted(rule: LearnedRule, by: str, why: str, now: float) -> LearnedRule:

@@ -80,7 +80,7 @@ def _answers(settings: SlackSettings, transport: Transport) -> "Sender":
 
     token = settings.slack_token.get_secret_value()
     methods = SlackMethods(token, settings.slack_api_url) if token else None
-    return SlackAnswers(transport.client, transport.clock, methods, allow_private=transport.allow_private)
+    return SlackAnswers(transport, methods)
 
 
 CHANNEL = Channel(

@@ -6,6 +6,7 @@ a post and its record posts an alert twice.
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ import httpx
 import orjson
 
 from diagnoser.adapters.http import poster
+from diagnoser.channels.channel import Transport
 from diagnoser.channels.slack.message import slack_message, with_status
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread
@@ -70,31 +72,23 @@ class SlackMethods:
         return {"channel": answer.get("channel", ""), "ts": answer.get("ts", "")}
 
 
+@dataclass(frozen=True, slots=True)
 class SlackAnswers:
     """A Sender: what a person is told who pressed a button, at the address that Slack gave for it, and what one is
     answered who asked in a thread. methods: of the bot, None where there is none."""
 
-    def __init__(
-        self,
-        client: httpx.AsyncClient,
-        clock: Clock,
-        methods: SlackMethods | None = None,
-        *,
-        allow_private: bool = False,
-    ) -> None:
-        self._client = client
-        self._clock = clock
-        self._methods = methods
-        self._allow_private = allow_private
+    transport: Transport
+    methods: SlackMethods | None
 
     async def send(self, effect: OutboxMessage) -> None:
         answer = orjson.loads(effect.body)
         if "method" in answer:
-            if self._methods is None:
+            if self.methods is None:
                 raise Withheld("no Slack bot is configured any more")
-            await self._methods.call(answer["method"], answer["message"])
+            await self.methods.call(answer["method"], answer["message"])
             return
-        receiver = poster(answer["response_url"], self._client, self._clock, TIMEOUT, self._allow_private)
+        client, clock, allow_private = self.transport
+        receiver = poster(answer["response_url"], client, clock, TIMEOUT, allow_private)
         await receiver.post(orjson.dumps(answer["message"]), {})
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import chain
+from operator import itemgetter
 
 from diagnoser.hang.flight_recorder import DEFAULT
 from diagnoser.hang.report import HangReport
@@ -88,19 +89,6 @@ class Wait:
     waiters: tuple[int, ...]
     awaited: tuple[int, ...]
     operation: str
-
-
-@dataclass(frozen=True, slots=True)
-class DumpSummary:
-    """The dumps of one kind and origin. ranks: as ranges; bytes: of all; newest: when the last one came."""
-
-    kind: EvidenceKind
-    provenance: Provenance
-    count: int
-    ranks: str
-    nodes: int
-    bytes: int
-    newest: float
 
 
 _States = Mapping[int, tuple[RankState, str]]
@@ -295,20 +283,8 @@ def _title(run: _Run, nodes: Mapping[int, str]) -> str:
     return f"{title}: {run.state}"
 
 
-def dump_summaries(files: Iterable[StoredFile]) -> list[DumpSummary]:
+def dumps_by_origin(files: Iterable[StoredFile]) -> list[tuple[tuple[EvidenceKind, Provenance], list[StoredFile]]]:
     by_origin: dict[tuple[EvidenceKind, Provenance], list[StoredFile]] = defaultdict(list)
     for file in files:
         by_origin[file.kind, file.provenance].append(file)
-    return [_dump_summary(kind, provenance, group) for (kind, provenance), group in sorted(by_origin.items())]
-
-
-def _dump_summary(kind: EvidenceKind, provenance: Provenance, files: Sequence[StoredFile]) -> DumpSummary:
-    return DumpSummary(
-        kind,
-        provenance,
-        count=len(files),
-        ranks=ranges(file.rank for file in files if file.rank >= 0),
-        nodes=len({file.node for file in files} - {""}),
-        bytes=sum(file.bytes for file in files),
-        newest=max(file.received for file in files),
-    )
+    return sorted(by_origin.items(), key=itemgetter(0))

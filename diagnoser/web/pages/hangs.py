@@ -41,7 +41,7 @@ async def hang_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, p
         waits=hang_view.waiting(hang.graph) if hang else [],
         headline=headline,
         states=list(hang_view.RankState),
-        dumps=hang_view.dump_summaries(await store.evidence.list_runtime_files(key)),
+        dumps=hang_view.dumps_by_origin(await store.evidence.list_runtime_files(key)),
         requests=await store.evidence.requests(key),
         group_name=hang_view.group_name,
         shown=SHOWN,

@@ -52,32 +52,11 @@ class Run:
         return sorted({*self.nodes} - {*other.nodes}), sorted({*other.nodes} - {*self.nodes})
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """What the job reported of the checkpoints of one attempt. saved: the newest first. blocked: for how many seconds
-    training stood still for each that says so."""
-
-    saved: tuple[Checkpoint, ...]
-    axis: TimeAxis
-
-    @property
-    def verified(self) -> Checkpoint | None:
-        """The newest that a launch may safely go on from."""
-        return next((one for one in self.saved if one.is_verified), None)
-
-    @property
-    def bad(self) -> int:
-        return sum(one.is_bad for one in self.saved)
-
-    @property
-    def blocked(self) -> list[float]:
-        return [one.blocked_ms / 1000 for one in self.saved if one.blocked_ms is not None]
-
-
-def _checkpoints(attempt: Attempt, now: float) -> Checkpoints | None:
+def _checkpoints(attempt: Attempt, now: float) -> tuple[list[Checkpoint], TimeAxis] | None:
+    """What the job reported of the checkpoints of one attempt, the newest first; None where it reported none."""
     axis = checkpoint_axis(attempt, now)
     saved = sorted(reported(attempt.events), key=lambda one: (one.step or 0, one.saved), reverse=True)
-    return Checkpoints(tuple(saved), axis) if axis else None
+    return (saved, axis) if axis else None
 
 
 @router.get("/jobs/{id}")

@@ -115,15 +115,6 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Decider:
-    """The judged failure that decided the one of the page. feedback: what a person said of it, None once it was taken
-    back or something else was said."""
-
-    record: DiagnosisRecord
-    feedback: Feedback | None
-
-
-@dataclass(frozen=True, slots=True)
 class Correction:
     """What stands in the form. fault: what is wrong with it, of ``field`` or of the whole."""
 
@@ -430,8 +421,11 @@ async def _lesson(scope: Scoped, record: DiagnosisRecord) -> Lesson:
     )
 
 
-async def _decider(core: Core, verdict: Diagnosis) -> Decider | None:
-    """None where no judged failure decided, or its diagnosis is not stored any more."""
+async def _decider(core: Core, verdict: Diagnosis) -> tuple[DiagnosisRecord, Feedback | None] | None:
+    """The judged failure that decided this one, and what a person said of it, None once that was taken back.
+
+    None where no judged failure decided, or its diagnosis is not stored any more.
+    """
     precedent = verdict.precedent
     if precedent is None:
         return None
@@ -440,8 +434,8 @@ async def _decider(core: Core, verdict: Diagnosis) -> Decider | None:
         return None
     newest = next(iter(record.feedback), None)
     if newest and newest.id == precedent.feedback:
-        return Decider(record, newest)
-    return Decider(record, None)
+        return record, newest
+    return record, None
 
 
 def _nodes(verdict: Diagnosis, job: Job | None, facets: LogFacets) -> list[str]:

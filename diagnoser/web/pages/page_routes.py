@@ -1,13 +1,11 @@
 """The pages: the list of diagnoses, the API's description."""
 
-from collections.abc import Mapping
-from urllib.parse import urlencode
+from operator import itemgetter
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from diagnoser.model import FeedbackVerdict
-from diagnoser.model.queries import Facets
 from diagnoser.model.sorting import NEWEST
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.model.views import ListName
@@ -48,7 +46,7 @@ async def index(request: Request, core: Core, pages: Drawn) -> Response:
         first_page="cursor" not in params,
         order=order,
         next_url=order.page(after),
-        facets=_facet_links(facets, order.chosen),
+        facets=sorted(filter(itemgetter(1), facets.counts.items())),
         counted=0 if facets.is_complete else facets.limit,
         chosen=picked(filters, WITHOUT_FIELD),
         categories=list(Category),
@@ -75,14 +73,3 @@ async def confirm(form: Pressed, scope: Scoped) -> Response:
 async def docs(request: Request, pages: Drawn) -> Response:
     """The API as its OpenAPI document describes it, rendered without any script."""
     return pages.draw("docs.html", api=request.app.openapi())
-
-
-def _facet_links(facets: Facets, filters: Mapping[str, str]) -> dict[str, list[tuple[str, int, str]]]:
-    """Facet -> value, count, and the address that adds it to the filters; for a value that is chosen, that drops it."""
-    links: dict[str, list[tuple[str, int, str]]] = {}
-    for name, counts in sorted(facets.counts.items()):
-        for value, count in counts:
-            others = {key: chosen for key, chosen in filters.items() if key != name}
-            wanted = others if filters.get(name) == value else {**others, name: value}
-            links.setdefault(name, []).append((value, count, "/diagnoses?" + urlencode(wanted)))
-    return links

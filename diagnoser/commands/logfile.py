@@ -36,6 +36,7 @@ BINARY_SHARE = 0.08
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b"))
 """What no log prints. Progress bars write carriage returns and backspaces, colours begin with escape."""
 _PACKED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7-Zip"}
+_NO_RUNS = Baseline()
 _UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
 
 
@@ -50,7 +51,7 @@ def diagnosed(
     analyzer: LogAnalyzer,
     path: Path,
     nodes: Sequence[tuple[str, Path]] = (),
-    known: Baseline | None = None,
+    known: Baseline = _NO_RUNS,
     dumps: Sequence[RuntimeFile] = (),
     exit_code: int | None = None,
 ) -> tuple[AttemptLog, Facts, Diagnosis]:
@@ -62,7 +63,7 @@ def diagnosed(
     log = read_log(analyzer, path)
     events = () if exit_code is None else (Event(EventKind.EXIT, 0.0, code=exit_code),)
     logs = _read_nodes(analyzer, log.evidence, nodes)
-    facts = Facts(node_logs=logs, baseline=known or Baseline(), nodes=tuple(logs), runtime=tuple(dumps), events=events)
+    facts = Facts(node_logs=logs, baseline=known, nodes=tuple(logs), runtime=tuple(dumps), events=events)
     return log, facts, analyzer.analyze(log, facts)
 
 
@@ -72,7 +73,7 @@ def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path] | None) -> Baseline:
     Raises BadInput.
     """
     if not paths:
-        return Baseline()
+        return _NO_RUNS
     runs = []
     for file in _files_of(paths):
         log = read_log(analyzer, file)

@@ -11,6 +11,7 @@ from pydantic import Field
 from diagnoser.evaluations import progress
 from diagnoser.evaluations.scores import ScoreSeries, drops, series
 from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRun, TrialState
+from diagnoser.structure.sparkline import share_between
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Schema
@@ -128,8 +129,8 @@ def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
 
 
 def _scaled(values: Sequence[float], length: float) -> list[float]:
-    low, width = min(values), max(values) - min(values) or 1.0
-    return [_EDGE + (value - low) / width * (length - 2 * _EDGE) for value in values]
+    low, high = min(values), max(values)
+    return [_EDGE + share_between(value, low, high) * (length - 2 * _EDGE) for value in values]
 
 
 async def _diagnosed(core: Core, found: RunProgress) -> dict[tuple[str, str], str]:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from urllib.parse import urlencode
 
 from fastapi import Depends
@@ -130,13 +131,6 @@ class Asked:
     question: str = ""
     reply: Reply | None = None
     fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamChoice:
-    key: str
-    stream: Stream
-    is_chosen: bool
 
 
 @router.get("/diagnoses/{id}", dependencies=[Depends(may_read)])
@@ -455,8 +449,8 @@ def _ranks(job: Job | None, facets: LogFacets) -> list[int]:
     return sorted(known)[:RANKS_OFFERED]
 
 
-def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str]) -> list[StreamChoice]:
-    """Streams to choose from: those with a line of the typed number, where there are several."""
+def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str]) -> list[tuple[bool, str, Stream]]:
+    """Streams to choose from, where several have a line of the typed number: whether chosen, key, stream."""
     number = typed["root_line"]
     if index is None:
         return []
@@ -467,10 +461,10 @@ def _streams(index: LogIndex | None, verdict: Diagnosis, typed: Mapping[str, str
     chosen = typed["stream"]
     if likely and not chosen:
         chosen = stream_key(likely)
-    choices = [StreamChoice(stream_key(stream), stream, stream_key(stream) == chosen) for stream in streams]
+    choices = [(stream_key(stream) == chosen, stream_key(stream), stream) for stream in streams]
     if len(choices) < 2:
         return []
-    return sorted(choices, key=lambda choice: not choice.is_chosen)[:STREAMS_OFFERED]
+    return sorted(choices, key=itemgetter(0), reverse=True)[:STREAMS_OFFERED]
 
 
 def _read(form: Form) -> NewFeedback:

@@ -91,13 +91,8 @@ HEARD_SECONDS = 86_400.0
 router = Router(include_in_schema=False)
 
 
-@dataclass(frozen=True, slots=True)
-class CheckView:
-    """What a check of a plan found of the node: its answers, and the pairs that were tested."""
-
-    record: DiagnosisRecord
-    answers: list[QueryResult]
-    matrix: PairMatrix | None
+Checked = tuple[DiagnosisRecord, list[QueryResult], PairMatrix | None]
+"""What a check of a plan found of the node: its answers, and the pairs that were tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +107,7 @@ class NodeView:
     node: str
     events: list[NodeEvent]
     incidents: list[Incident]
-    checks: list[CheckView]
+    checks: list[Checked]
     notes: list[NodeNote]
     alerts: list[NodeAlert]
     running: list[NodeRun]
@@ -199,7 +194,7 @@ def _open_request(asked: Iterable[UncordonRequest], last: NodeEvent | None) -> U
     return None
 
 
-def _checks(failures: Iterable[DiagnosisRecord], cluster: str, node: str) -> Iterator[CheckView]:
+def _checks(failures: Iterable[DiagnosisRecord], cluster: str, node: str) -> Iterator[Checked]:
     """Checks of plans for these failures that asked the node, or tested it."""
     for record in failures:
         plan = record.plan
@@ -212,7 +207,7 @@ def _checks(failures: Iterable[DiagnosisRecord], cluster: str, node: str) -> Ite
         answers = [answer for answer in plan.check.queries if answer.node == node]
         matrix = pair_matrix(plan.check, node)
         if answers or matrix:
-            yield CheckView(record, answers, matrix)
+            yield record, answers, matrix
 
 
 def _to(node: str, cluster: str) -> Response:

@@ -19,6 +19,7 @@ from diagnoser.model.lines import printable, shortened
 from diagnoser.web.pages.excerpt import Excerpt, ExcerptRow, LineRole, excerpts
 from diagnoser.web.pages.hang_view import waiting
 from diagnoser.wording.collapse_ranks import ranges
+from diagnoser.wording.phrases import after
 
 _STYLES = {LineRole.ROOT: "bold red", LineRole.EVIDENCE: "bold", LineRole.SYMPTOM: "yellow", LineRole.CONTEXT: "dim"}
 SIGNS = {LineRole.ROOT: ">>", LineRole.EVIDENCE: " >", LineRole.SYMPTOM: " ~", LineRole.CONTEXT: "  "}
@@ -115,9 +116,7 @@ def _hang(hang: HangReport | None) -> Iterable[Text]:
         return
     yield _heading("Who waits for whom")
     for suspect in hang.suspects[:_LISTED]:
-        where = ""
-        if suspect.node:
-            where = f" on {_plain(suspect.node)}"
+        where = after(" on ", _plain(suspect.node))
         yield Text.assemble("  ", (f"rank {suspect.rank}", "bold red"), f"{where}: {_plain(suspect.why)}")
     for note in hang.notes:
         yield Text(f"  {_plain(note)}")

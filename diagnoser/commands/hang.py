@@ -14,6 +14,7 @@ from diagnoser.hang.flight_recorder import BYTES_MAX
 from diagnoser.hang.report import HangReport, contract
 from diagnoser.hang.wait_graph import GroupState
 from diagnoser.model.errors import BadInput
+from diagnoser.wording.phrases import after
 
 _SHOWN = 12
 
@@ -45,12 +46,8 @@ def hang(
 
 def _show(result: HangReport) -> None:
     for suspect in result.suspects[:_SHOWN]:
-        where = f" on {suspect.node}" if suspect.node else ""
-        out.print(
-            Text.assemble(
-                (f"rank {suspect.rank}", "bold red"), f"{where} ({suspect.score:.2f}, {suspect.kind}): {suspect.why}"
-            )
-        )
+        rest = f"{after(' on ', suspect.node)} ({suspect.score:.2f}, {suspect.kind}): {suspect.why}"
+        out.print(Text.assemble((f"rank {suspect.rank}", "bold red"), rest))
     if not result.suspects:
         out.print(Text("No rank is suspected.", style="bold"))
     for note in result.notes:

@@ -10,7 +10,7 @@ from diagnoser.model.job_contract import labels_of
 from diagnoser.model.lines import printable, shortened
 from diagnoser.model.vitals import BlindSpot
 from diagnoser.redaction.redact import masked, masked_entry, without_secrets
-from diagnoser.wording.phrases import plural
+from diagnoser.wording.phrases import after, plural
 from diagnoser.wording.summaries import summary
 from diagnoser.wording.words import ACTIONS, answer, cause, decider, lower_first, reason
 
@@ -186,7 +186,7 @@ def _plan_state(plan: Plan) -> str:
 
 def escalation_alert(incident: Incident, by: str, *, link: str = "", redact: Redact = str) -> Alert:
     """Say that somebody wants an incident to come before all others. by: who. link: of its page."""
-    where = f" on {incident.node}" if incident.node else ""
+    where = after(" on ", incident.node)
     name, failures = cause(incident.type), plural(incident.failures, "failure")
     return Alert(
         kind=AlertKind.ESCALATION,

@@ -173,7 +173,7 @@ async def _answer(services: WebServices, message: _Message, scope: ScopedService
     index = None
     try:
         findings = await _findings(services, scope, record, message.question, base)
-        index, _ = await log_of(scope.logs, record)
+        index, _ = await log_of(scope.logs, record.attempt)
     except DiagnoserError as error:
         findings = _Findings(f"No answer: {error}", (), "The page of the diagnosis has the rest.")
     cited = []

@@ -253,9 +253,14 @@ async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> 
 @router.get("/jobs/{id}", dependencies=READ, responses=READ_ERRORS, summary="One job")
 async def show(id: JobPath, core: Core) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
-    job = existing(await core.store.jobs.find(id), f"no job is called {id!r}")
+    job = await find_job(core.store, id)
     attempts = await core.store.jobs.attempts(id)
     return JobPage.from_attempts(job, attempts, await latest(core.store, id), core.config.base_url)
+
+
+async def find_job(store: SqlStore, id: str) -> Job:
+    """Raises NotFound."""
+    return existing(await store.jobs.find(id), f"no job is called {id!r}")
 
 
 async def find_attempt(store: SqlStore, key: AttemptKey) -> Attempt:

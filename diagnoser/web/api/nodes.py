@@ -42,6 +42,8 @@ def sorted_marks(marks: Iterable[NodeEvent], sort: Sort) -> list[NodeEvent]:
 
 HISTORY = 100
 """Events of a node that are shown."""
+HEARD_SECONDS = 86_400.0
+"""A launch that was not heard of for longer does not count as running."""
 OPEN_PLANS = 1000
 """Plans checked when a person starts to work on a node."""
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from diagnoser.logview.log_index import LogIndex
-from diagnoser.model import Job, Line, NodeEvent
+from diagnoser.model import AttemptKey, Job, Line, NodeEvent
 from diagnoser.model.errors import NotFound
 from diagnoser.model.taxonomy import Category
 from diagnoser.model.work import DiagnosisRecord
@@ -19,11 +19,11 @@ SUSPECTS, NODE_EVENTS = 4, 10
 """Suspected nodes whose events stand on the time axis, and how many of each."""
 
 
-async def log_of(logs: Logs, record: DiagnosisRecord) -> tuple[LogIndex | None, bool]:
+async def log_of(logs: Logs, key: AttemptKey) -> tuple[LogIndex | None, bool]:
     """The index of the attempt's log, None when it is not stored any more; and whether there is none yet because the
     log is large and being read. Raises Unavailable."""
     try:
-        log = await logs.indexes.load_or_begin(record.attempt)
+        log = await logs.indexes.load_or_begin(key)
     except NotFound:
         return None, False
     if log is None:

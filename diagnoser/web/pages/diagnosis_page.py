@@ -225,7 +225,7 @@ async def _draw(
     asked: Asked = Asked(),
 ) -> Response:
     verdict, job = record.diagnosis, await scope.core.store.jobs.find(record.attempt.job)
-    index, is_reading = await log_of(scope.logs, record)
+    index, is_reading = await log_of(scope.logs, record.attempt)
     context = await scope.logs.context.node_lines(record)
     sections = await asyncio.to_thread(_excerpts, verdict, index, context)
     after, before = await asyncio.to_thread(_in_time, verdict, index)

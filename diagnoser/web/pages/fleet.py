@@ -11,7 +11,7 @@ from pydantic import Field
 
 from diagnoser.model import Incident, NodeEvent, Plan
 from diagnoser.model.sorting import FLEET_SORTS, WORST_FIRST, Sort
-from diagnoser.web.api.nodes import OUT
+from diagnoser.web.api.nodes import HEARD_SECONDS, OUT
 from diagnoser.web.api.params import Name, Search, sort_field
 from diagnoser.web.http.authentication import may_read
 from diagnoser.web.http.dependencies import Core
@@ -27,7 +27,6 @@ CHECKS = 200
 """Checks of plans that are looked at, the newest."""
 FAILED_DAYS = 7
 DAY = 86_400.0
-HEARD_SECONDS = DAY
 
 router = Router(include_in_schema=False)
 

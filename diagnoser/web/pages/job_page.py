@@ -9,14 +9,13 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.localize.checkpoints import Checkpoint, reported
 from diagnoser.model import Attempt, AttemptKey, Job
-from diagnoser.model.errors import existing
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.evidence import AttemptPath
-from diagnoser.web.api.jobs import find_attempt, latest
+from diagnoser.web.api.jobs import find_attempt, find_job, latest
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages.rendering import Drawn, reading_pages
@@ -63,7 +62,7 @@ def _checkpoints(attempt: Attempt, now: float) -> tuple[list[Checkpoint], TimeAx
 async def job_page(id: JobPath, core: Core, logs: Logs, pages: Drawn) -> Response:
     """With the runs of its family, of whatever job, beside each other."""
     store = core.store
-    job = await _find(store, id)
+    job = await find_job(store, id)
     attempts = await store.jobs.attempts(id)
     records = await store.diagnoses.page(DiagnosisFilter(family=family(job)), "", RUNS + 1)
     runs = [await _run(store, record.attempt, record) for record in records]
@@ -90,16 +89,12 @@ async def job_page(id: JobPath, core: Core, logs: Logs, pages: Drawn) -> Respons
 async def changes_page(id: JobPath, attempt: AttemptPath, core: Core, logs: Logs, pages: Drawn) -> Response:
     """What is different since the last run of the family that went well; where none did, since the run before."""
     store, key = core.store, AttemptKey(id, attempt)
-    job = await _find(store, id)
+    job = await find_job(store, id)
     await find_attempt(store, key)
     run = await _run(store, key, (await latest(store, id)).get(attempt))
     before = await _run_before(store, job, run)
     comparison = await logs.context.compare(key, before.key) if before else None
     return pages.draw("changes.html", job=job, run=run, before=before, comparison=comparison)
-
-
-async def _find(store: SqlStore, id: str) -> Job:
-    return existing(await store.jobs.find(id), f"no job is called {id!r}")
 
 
 async def _run(store: SqlStore, key: AttemptKey, record: DiagnosisRecord | None) -> Run:

@@ -27,7 +27,7 @@ from diagnoser.model.queries import DiagnosisFilter, IncidentFilter
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.node_notes import write_note
-from diagnoser.web.api.nodes import HISTORY, OUT, NodePath
+from diagnoser.web.api.nodes import HEARD_SECONDS, HISTORY, OUT, NodePath
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon
 from diagnoser.web.http.authentication import may_read
@@ -85,8 +85,6 @@ FAILURES = 20
 """Failures on one node that its page shows; the list of diagnoses has the others."""
 RUNS = 20
 NOTES = ALERTS = 50
-HEARD_SECONDS = 86_400.0
-"""A launch that was not heard of for longer does not count as running."""
 
 router = Router(include_in_schema=False)
 

@@ -201,7 +201,7 @@ async def _newest_shown(core: Core, logs: Logs, newest: DiagnosisRecord | None) 
     if newest is None:
         return {"newest": None, "kept_nodes": [], "axis": None, "is_reading": False, "log_path": ""}
     (index, is_reading), job, node_lines = await asyncio.gather(
-        log_of(logs, newest), core.store.jobs.find(newest.attempt.job), logs.context.node_lines(newest)
+        log_of(logs, newest.attempt), core.store.jobs.find(newest.attempt.job), logs.context.node_lines(newest)
     )
     return {
         "newest": newest,

@@ -21,7 +21,7 @@ from diagnoser.recovery import plan_states
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
 from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.incidents import INCIDENT_ID
-from diagnoser.web.api.nodes import OUT, ClusterPath, reset_breaker, trip_breaker
+from diagnoser.web.api.nodes import HEARD_SECONDS, OUT, ClusterPath, reset_breaker, trip_breaker
 from diagnoser.web.api.outbox import MessageKey, retry_message
 from diagnoser.web.api.plans import PlanId, approve_plan, refuse_plan, take_plan_back
 from diagnoser.web.http.authentication import may_read
@@ -35,8 +35,6 @@ from diagnoser.web.pages.rendering import Drawn
 QUEUE = 20
 """Waiting plans of one page."""
 SHOWN = 50
-HEARD_SECONDS = 86_400.0
-"""A launch that was not heard of for longer does not count as running."""
 
 Decide = Callable[[CoreServices, PlanService, Credential, str, str, str], Awaitable[Plan]]
 DECISIONS: dict[str, Decide] = {"approve": approve_plan, "refuse": refuse_plan, "take_back": take_plan_back}

@@ -10,11 +10,11 @@ from diagnoser.localize.checkpoints import reported
 from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.logview.log_timeline import LogTimeline, RankSpan
-from diagnoser.model import Attempt, AttemptKey, Job, Progress, RunStatus, Stage
-from diagnoser.model.errors import NotFound
+from diagnoser.model import Attempt, Job, Progress, RunStatus, Stage
 from diagnoser.model.record_json import fields_of
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import charts
+from diagnoser.web.pages.attempt_axis import log_of
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.time_axis import AxisFacts, TimeAxis, time_axis
 from diagnoser.wording.phrases import plural, ranks_name
@@ -74,7 +74,7 @@ async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunVie
     status = None
     if attempt.ended is None:
         status = (await logs.run_statuses.of({attempt.key: attempt.revision}))[attempt.key]
-    index = await index_of(logs, attempt.key)
+    index, _ = await log_of(logs, attempt.key)
     if not index:
         is_reading = index is None and bool(attempt.last_line)
         return RunView(attempt, status, (), "", None, is_reading)
@@ -92,15 +92,6 @@ async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunVie
 def _first_step(index: LogIndex) -> float | None:
     times = [point.received or point.time for point in points_of(index) if point.step is not None]
     return min(filter(None, times), default=None)
-
-
-async def index_of(logs: Logs, key: AttemptKey) -> LogIndex | None:
-    """None where the log is not stored any more, or is still being read."""
-    try:
-        log = await logs.indexes.load_or_begin(key)
-    except NotFound:
-        return None
-    return log.index if log else None
 
 
 def points_of(index: LogIndex) -> list[Progress]:

@@ -13,8 +13,9 @@ from diagnoser.web.api.jobs import find_attempt
 from diagnoser.web.api.params import JobPath
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import charts
+from diagnoser.web.pages.attempt_axis import log_of
 from diagnoser.web.pages.rendering import reading_pages
-from diagnoser.web.pages.run_view import as_json, index_of, points_of, run_charts, run_marks
+from diagnoser.web.pages.run_view import as_json, points_of, run_charts, run_marks
 
 EARLIER = 3
 """Runs of the family whose curves stand beside those of a run."""
@@ -40,7 +41,7 @@ async def series_data(id: JobPath, number: int, core: Core, logs: Logs) -> Respo
     whose logs are large may be missing until they have been read."""
     key = AttemptKey(id, number)
     attempt = await find_attempt(core.store, key)
-    index = await index_of(logs, key)
+    index, _ = await log_of(logs, key)
     points = await asyncio.to_thread(points_of, index) if index else []
     runs = [("this run", "", points), *await _earlier(core, logs, key)]
     marks = await asyncio.to_thread(run_marks, attempt, points)
@@ -56,7 +57,9 @@ async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[tuple[str, s
     records = await core.store.diagnoses.page(DiagnosisFilter(family=family(job)), "", EARLIER + 1)
     runs = list[tuple[str, str, list[Progress]]]()
     for record in records:
-        index = await index_of(logs, record.attempt) if record.attempt != key else None
+        if record.attempt == key:
+            continue
+        index, _ = await log_of(logs, record.attempt)
         if index and len(runs) < EARLIER:
             points = await asyncio.to_thread(points_of, index)
             name = f"{record.attempt.job}, attempt {record.attempt.number}"

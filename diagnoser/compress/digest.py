@@ -43,6 +43,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.evidence import Placement, process_of, rank_nodes
 from diagnoser.records import batches
+from diagnoser.records.process_names import ProcessNames
 from diagnoser.records.reader import fields_of
 from diagnoser.records.sections import Sections, find_sections
 from diagnoser.structure import progress, times, tracebacks
@@ -83,7 +84,7 @@ class Digest:
         """Lines with the voice that printed them; one for each text line of a record."""
         clock = times.LogClock(self._year)
         texts = chain.from_iterable(self._said(row, stream, mark, clock) for row, stream, mark in self._rows)
-        spoken = _with_dated_heads(_with_known_ranks(Continuations().read(texts)))
+        spoken = _with_dated_heads(_named(_with_known_ranks(Continuations().read(texts)), self.process_names))
         return sorted(spoken, key=lambda each: (each.line.time, self._order[each.line.stream], each.line.number))
 
     @cached_property
@@ -109,7 +110,7 @@ class Digest:
         parts = count()
         for opened in (first, *first.more):
             record, prefix = opened.record, opened.prefix
-            rank, node = self._speaker(opened, row.voice, stream)
+            rank, node = self._speaker(opened, text, row.voice, stream)
             time, arrived = clock.time(stream, row.time or record.time, text, row.received)
             voice = "/".join(filter(None, (prefix.voice or row.voice, record.voice)))
             for body, part in zip(opened.texts, parts, strict=False):
@@ -134,13 +135,28 @@ class Digest:
 
     def speaker(self, text: bytes, voice: str, stream: Stream, number: int = 0) -> tuple[int, str]:
         """Rank and node of who printed a line; -1 and "" where nothing tells."""
-        return self._speaker(self._opened(text, number, stream), voice, stream)
+        return self._speaker(self._opened(text, number, stream), _text(text), voice, stream)
 
-    def _speaker(self, opened: OpenedLine, voice: str, stream: Stream) -> tuple[int, str]:
+    def _speaker(self, opened: OpenedLine, text: str, voice: str, stream: Stream) -> tuple[int, str]:
         rank = self._ranks.of(stream, opened.prefix.voice or voice, opened.rank)
         if rank < 0:
             rank = self._printer_ranks.of(stream, opened)
-        return rank, opened.prefix.node or stream.node or opened.record.host
+        node = opened.prefix.node or stream.node or opened.record.host
+        if opened.prefix.is_numbered or not _is_shared(stream):
+            return rank, node
+        return self.process_names.place(text, opened.texts[0], rank, node)
+
+    @cached_property
+    def process_names(self) -> ProcessNames:
+        """The names of processes in the streams that are of no rank."""
+        texts, sizes = list[str](), set[int]()
+        for stream, share in sorted(self.delta.shares.items()):
+            if _is_shared(stream):
+                rows = map(share.rows.__getitem__, sorted(share.rows))
+                texts += [_text(row.text) for row in rows if not body_of(row.text)[0].is_numbered]
+        for text in texts:
+            sizes.update(mentions.world_sizes(text))
+        return ProcessNames(texts, sizes)
 
     @cached_property
     def _printer_ranks(self) -> PrinterRanks:
@@ -261,7 +277,7 @@ class Digest:
     def _process(self, text: bytes, number: int, stream: Stream, voice: str = "") -> int | str:
         """Who printed a line, as of a ``Line``."""
         opened = self._opened(text, number, stream)
-        rank, node = self._speaker(opened, voice, stream)
+        rank, node = self._speaker(opened, _text(text), voice, stream)
         return process_of(rank, opened.instance, opened.prefix.voice, node)
 
     def _shape_of(self, text: bytes, number: int, stream: Stream) -> bytes:
@@ -328,7 +344,7 @@ class Digest:
         point = row.own or opener.point(row.dialect, text)
         if not progress.tells(point):
             return None
-        rank, node = self._speaker(line, row.voice, stream)
+        rank, node = self._speaker(line, _text(row.line), row.voice, stream)
         printed = row.time or line.record.time or times.time_of(_text(row.line), self._year, 0.0, row.received)
         time, stage = printed or row.received, progress.stage_of(row.dialect)
         who = node, line.instance, line.prefix.voice
@@ -409,6 +425,7 @@ class Digest:
             self.compression,
             self.phases,
             self.placements,
+            process_nouns=self.process_names.nouns,
         )
 
     @cached_property
@@ -529,6 +546,30 @@ def _with_known_ranks(spoken: list[Spoken]) -> list[Spoken]:
         if each.opened.record.pid >= 0 and each.line.rank >= 0:
             ranks.setdefault(_process(each), set()).add(each.line.rank)
     return [_with_known_rank(each, ranks.get(_process(each), set())) for each in spoken]
+
+
+def _named(spoken: list[Spoken], names: ProcessNames) -> list[Spoken]:
+    """The lines of a traceback that nothing names, with the process that is named right above it."""
+    above: dict[tuple[Stream, str], Line] = {}
+    named = []
+    for each in spoken:
+        line, key = each.line, (each.line.stream, each.carried)
+        if _is_shared(line.stream) and names.index_of(line.text) >= 0:
+            above.pop(key, None)
+            if names.is_rare(line.text):
+                above[key] = line
+        elif key in above and tracebacks.may_go_on(line.body):
+            rank = line.rank if line.rank >= 0 else above[key].rank
+            each = each._replace(line=replace(line, rank=rank, node=above[key].node))
+        else:
+            above.pop(key, None)
+        named.append(each)
+    return named
+
+
+def _is_shared(stream: Stream) -> bool:
+    """Whether several processes of a job may print into it."""
+    return stream.from_job and stream.rank < 0
 
 
 def _process(spoken: Spoken) -> tuple[Stream, str, int]:

@@ -109,6 +109,8 @@ class RecoveryCheck:
             return False
         if len(self._speakers[line.stream]) < 2:
             return False
+        if self._loops.printed_after(line):
+            return False
         return self._is_last_of(candidate)
 
     def _is_last_of(self, candidate: Candidate) -> bool:

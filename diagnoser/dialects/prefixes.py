@@ -64,6 +64,11 @@ class Prefix(NamedTuple):
     pod: str = ""
     pid: int = -1
 
+    @property
+    def is_numbered(self) -> bool:
+        """Whether a launcher that is known numbers who speaks: within the job, or within the node."""
+        return max(self.task, self.local) >= 0
+
     def around(self, inner: "Prefix") -> "Prefix":
         """What this prefix and another one behind it say together; the inner one is nearer to who speaks."""
         voices = [self.voice, inner.voice]

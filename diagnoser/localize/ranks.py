@@ -15,7 +15,7 @@ from diagnoser.localize import exit_reports
 from diagnoser.localize.node_names import is_machine
 from diagnoser.model import Evidence, ExitReport, Facts, Line, Severity
 from diagnoser.model.choice import only, single
-from diagnoser.records import stream_names
+from diagnoser.records import process_names, stream_names
 
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _PID_OF_LABEL = re.compile(r"(?:^|/)p(\d{1,8})@")
@@ -34,6 +34,8 @@ _MOST = 100_000
 """Most ranks of a job."""
 _MESSAGE = 8
 """Longest failure message, in lines."""
+_ABOVE = 2
+"""Lines right above or below a failure that may tell whose it is."""
 _ONE_NODE = 8
 """Most ranks that one node holds: in a job no larger, the only node that the log names is the node of all ranks."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
@@ -50,6 +52,7 @@ class LauncherTopology:
     not ranks. children: local ranks that the job's only agent saw fail, in its order.
     pods: pod -> node that it was assigned to.
     processes: process id -> rank, where the launcher lists both.
+    nouns: word by which the log numbers the ranks -> how many it numbers.
     listed: nodes that lists of nodes name, those that never print as well.
     """
 
@@ -62,6 +65,7 @@ class LauncherTopology:
     pods: Mapping[str, str] = field(default_factory=dict)
     listed: frozenset[str] = frozenset()
     processes: Mapping[int, int] = field(default_factory=dict)
+    nouns: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def printed(self) -> frozenset[str]:
@@ -106,6 +110,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
         pods=dict(filter(None, map(mentions.assigned_pod, bodies))),
         listed=listed,
         processes=_processes(evidence.lines),
+        nouns=evidence.process_nouns,
     )
 
 
@@ -259,7 +264,7 @@ def place(
     alone: no other rank reports the same failure, so the launcher's "first failure" is this one.
     """
     spot = Spot(rank, node, "rule", "rule")
-    report = _Report(launch, lines, at, spot)
+    report = _of_peer(_Report(launch, lines, at, spot))
     report = _with_node(_with_rank(report, _RANK_SOURCES), _NODE_SOURCES)
     for name, statement in _STATEMENTS.items():
         stated = statement(report)
@@ -272,6 +277,22 @@ def place(
     if placed:
         report = replace(report, spot=replace(report.spot, node=placed, node_source="node of the rank"))
     return _with_node(report, _PRINTER_SOURCES).spot
+
+
+def _of_peer(report: _Report) -> _Report:
+    """The report as one of the only other process that the log's own noun for ranks tells: in the line, in those right
+    above it, or in one soon after that repeats it."""
+    line, nouns = report.line, report.launch.nouns
+    if not nouns:
+        return report
+    near = report.lines[max(0, report.at - _ABOVE) : report.at]
+    told = [line.body, *(other.body for other in reversed(near) if other.speaker == line.speaker), _heading(report)]
+    told += [other.body for other in report.lines[report.at + 1 : report.at + _ABOVE + 1] if line.body in other.body]
+    for text in told:
+        rank = only(set(process_names.numbered(text, nouns)) - {line.known_rank, report.rank})
+        if rank is not None:
+            return replace(report, spot=Spot(rank, None, "peer", ""))
+    return report
 
 
 def _with_rank(report: _Report, sources: Mapping[str, _RankSource]) -> _Report:

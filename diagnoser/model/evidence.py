@@ -344,6 +344,7 @@ class Evidence:
     lines: in order of time (corrected), then stream, then number.
     rank_nodes: rank -> node as the log itself shows it, all launches together. placements: the lines that say so.
     exits: what launchers report about ended processes, in order; filled in when the rules read the log.
+    process_nouns: word by which the log numbers the ranks, in lower case -> how many it numbers.
     """
 
     lines: tuple[Line, ...] = ()
@@ -357,6 +358,7 @@ class Evidence:
     phases: tuple[Phase, ...] = ()
     placements: tuple[Placement, ...] = ()
     exits: tuple[ExitReport, ...] = ()
+    process_nouns: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def job_lines(self) -> list[Line]:

@@ -4,7 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from diagnoser.dialects import host_places
+from diagnoser.dialects import host_places, node_lists
+from diagnoser.dialects.rank_tables import MACHINE
 
 _DIGITS = re.compile(r"\d+")
 _LETTER = re.compile(r"(?<![A-Za-z])[a-z](?![A-Za-z])")
@@ -51,6 +52,9 @@ _AT_HOST = re.compile(r"\w@([A-Za-z][\w.-]{1,80})(?=[])>}|:]{0,2}(?:\s|$))")
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _MACHINE = re.compile(r"[A-Za-z][\w-]*(?:\d\d|[-_][a-z])|[A-Za-z]\d{1,3}(?:[A-Za-z]\d{1,3}){1,4}")
 """How machines are numbered or lettered where no word says that it is one."""
+_ANY_MACHINE = re.compile(MACHINE)
+_SHORTEST_HOST = 3
+"""Least characters of a machine's name that no word says is one: ``g1`` is a device."""
 _DOMAIN = re.compile(
     r"(?i)[a-z][\w-]{0,62}(?:\.[a-z][\w-]{0,62}){2,6}|[a-z][\w-]{0,62}\.(?:local|internal|cluster|lan)"
 )
@@ -88,6 +92,27 @@ def may_be_any(value: str) -> bool:
     """Whether it may be a stream's name where only what the streams print tells: it is no role that one process has in
     turn, as training and evaluation."""
     return not is_none(value) and (is_numbered(value) or _ROLE.fullmatch(value) is None)
+
+
+def is_counter(word: str) -> bool:
+    """Whether a program counts by it."""
+    return _COUNTER.fullmatch(word) is not None
+
+
+def is_no_rank(word: str) -> bool:
+    """Whether it stands before numbers of nodes and devices."""
+    return _NO_RANK.fullmatch(word) is not None
+
+
+def may_be_host(word: str) -> bool:
+    """Whether it is a machine's name, or may be one where what stands beside it says so."""
+    if _is_host(word):
+        return True
+    if not _ANY_MACHINE.fullmatch(word) or not node_lists.is_host_name(word):
+        return False
+    if len(word) < _SHORTEST_HOST:
+        return False
+    return not (is_called_stream(word) or is_none(word) or _ROLE.fullmatch(word))
 
 
 def is_numbered(value: str) -> bool:

@@ -143,6 +143,11 @@ class Loops:
         loops = [loop for loop in self.measured if self._is_of(loop, line)]
         return any(loop.turns_after(line.number) > turns for loop in loops)
 
+    def printed_after(self, line: Line) -> bool:
+        """Whether the process that printed the line, which the log tells from its peers, went on with its loop."""
+        own = [loop for loop in self.measured if loop.process != -1 and self._is_of(loop, line)]
+        return any(loop.last > line.number for loop in own)
+
     def all_went_on(self, line: Line, turns: int) -> bool:
         """Whether every loop that had begun before the line went on for more than ``turns`` turns."""
         loops = [loop for loop in self.measured if loop.stream == line.stream and loop.first < line.number]

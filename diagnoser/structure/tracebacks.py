@@ -35,6 +35,16 @@ class _OpenTraceback:
     frames: list[str] = field(default_factory=list)
 
 
+def may_go_on(text: str) -> bool:
+    """Whether a line may be one of a traceback that was begun above it."""
+    if _PART.match(text) or _DEEP.match(text):
+        return True
+    raised = _EXCEPTION.match(text)
+    if raised is None:
+        return False
+    return "." in raised[1] or raised[1][0].isupper()
+
+
 def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Traceback, ...]:
     """The tracebacks in ``lines``; ``voices`` names who speaks in each, so that interleaved ranks do not mix."""
     speech: dict[tuple[object, str], list[int]] = {}

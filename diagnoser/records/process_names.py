@@ -1,0 +1,311 @@
+"""Learns which process of the job each name in a log stands for, by what the log says of its names.
+
+Whatever a site's launcher or logger calls a process (``@1/3``, ``<2>``, ``train.worker3``, a pid), it puts the name at
+the same place in front of many lines. Somewhere the log counts its processes: in a field, or in a sentence that each of
+them prints, as ``worker 3 joined from gpu-07``. What stands together on a line belongs together.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
+from typing import NamedTuple
+
+from diagnoser.model.choice import only, single
+from diagnoser.records import stream_names
+from diagnoser.structure import tracebacks
+
+_TIME = re.compile(
+    r"\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
+    r"|(?:\b[A-Z][a-z]{2}[- ] ?\d{1,2} )?\b\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\b\d{9,10}\.\d+"
+)
+_WORD = re.compile(r"[A-Za-z0-9_][\w.-]*\w|\w")
+_NUMBER = re.compile(r"\d+")
+_OF_SIZE = re.compile(
+    r"(?<![\w./])(?P<noun>[A-Za-z_]{0,40})[\s@#:_-]{0,2}(?P<index>\d{1,5})(?: of |/)(?P<size>\d{1,5})(?![\w./])"
+)
+_NUMBERED = re.compile(r"(?<![\w./])(?P<noun>[A-Za-z][A-Za-z_]{0,40})[\s#:=_-]{1,2}(?P<index>\d{1,5})(?![\w./])")
+_PEER = re.compile(r"(?i)(?:^|\W)(?:to|with|next|toward|towards|via|peer at)\W{1,3}$")
+"""What stands before the host of somebody else than the process that is counted."""
+_HEADLESS = re.compile(r"\s|(?:Exception Group )?Traceback \(most recent")
+_LENGTH, _WORDS, _HEAD_WORDS = 240, 16, 9
+"""Characters and words of a line that are looked at, and words among which names stand."""
+_MOST_LINES, _MOST_PROCESSES = 4_000, 4_096
+_COVERED = 0.9
+"""Least share of what stands at one place that are names."""
+_LINES_OF_NAME, _SHARE = 3, 0.2
+"""Least lines of a name, on average, or share of all lines that are named: a sentence is about whom it counts."""
+
+
+class Name(NamedTuple):
+    """One word of a line, or two beside each other.
+
+    at: its place. before: the word in front of it but for its numbers, "" where that is a level.
+    """
+
+    at: int
+    before: str
+    words: tuple[str, ...]
+
+    @property
+    def column(self) -> "Name":
+        """The name but for its numbers."""
+        return self._replace(words=tuple(map(stream_names.skeleton, self.words)))
+
+
+class _Words(NamedTuple):
+    """A line in words. text: without times. shape: without numbers, too."""
+
+    text: str
+    shape: str
+    words: list[str]
+
+    def names(self, end: int = _HEAD_WORDS) -> Iterator[Name]:
+        """The names that may stand in front of a word."""
+        before = ""
+        for at, word in enumerate(self.words[:end]):
+            if _NUMBER.search(word):
+                yield Name(at, before, (word,))
+                following = self.words[at + 1 : min(at + 2, end)]
+                if following and _NUMBER.search(following[0]):
+                    yield Name(at, before, (word, following[0]))
+            before = _before(word)
+
+
+class _Count(NamedTuple):
+    """A place where lines count processes.
+
+    noun: what it calls them. end: names stand up to this word.
+    hosts: index -> the host that stands beside it, "" without one.
+    lines: that count, each with its index.
+    """
+
+    noun: str
+    end: int
+    hosts: Mapping[int, str]
+    lines: Sequence[tuple[int, _Words]]
+
+
+@lru_cache(maxsize=16384)
+def _before(word: str) -> str:
+    """A word in front of a name but for its numbers; "" for a level, which tells nobody apart."""
+    return "" if stream_names.is_none(word) or len(word) == 1 else stream_names.skeleton(word)
+
+
+def _words_of(line: str) -> _Words:
+    text = _TIME.sub("~", line[:_LENGTH])
+    return _Words(text, stream_names.skeleton(text), _WORD.findall(text)[:_WORDS])
+
+
+class ProcessNames:
+    """The processes of a job by their names.
+
+    lines: of the log, in order.
+    sizes: numbers of ranks that the log states.
+    """
+
+    def __init__(self, lines: Iterable[str], sizes: Collection[int] = ()) -> None:
+        heads = (line for line in lines if line.strip() and not _HEADLESS.match(line))
+        read = list(map(_words_of, islice(heads, _MOST_LINES)))
+        self._shapes = Counter(words.shape for words in read)
+        counts = _consistent([*_side_by_side(read), *_of_sizes(read)])
+        self._names = _names(counts, read)
+        self.hosts = {index: host for count in counts for index, host in count.hosts.items() if host}
+        self._machines = {name for name in self._names if set(name.words) <= set(self.hosts.values())}
+        if len(self._machines) == len(self._names):
+            self._names = {}
+        self._count = len(counts[0].hosts) if counts else 0
+        self.are_ranks = self._count >= max(sizes, default=1)
+        self.nouns = _nouns(counts) if self.are_ranks else {}
+
+    def index_of(self, line: str, *, goes_on: bool = False) -> int:
+        """The index of who prints a line; -1 where no name in it tells, or several do.
+
+        goes_on: the line may be one of a traceback. All others of a machine may be its launcher's, though it runs but
+        one process.
+        """
+        if not self._names:
+            return -1
+        found = [name for name in _words_of(line).names() if name in self._names]
+        if not goes_on and all(name in self._machines for name in found):
+            return -1
+        index = only({self._names[name] for name in found})
+        return -1 if index is None else index
+
+    def place(self, line: str, body: str, rank: int, node: str) -> tuple[int, str]:
+        """Rank and node of who prints a line. rank, node: as known otherwise; -1 and "" where they are not. The node of
+        the process counts before that of who carries its lines."""
+        index = self.index_of(line, goes_on=tracebacks.may_go_on(body))
+        if index < 0:
+            return rank, node
+        if self.are_ranks:
+            if rank not in (-1, index):
+                return rank, node
+            rank = index
+        return rank, self.hosts.get(index, node)
+
+    def is_rare(self, line: str) -> bool:
+        """Whether each process prints such a line once, at most."""
+        return self._shapes[_words_of(line).shape] <= self._count
+
+
+def _side_by_side(lines: Iterable[_Words]) -> Iterator[_Count]:
+    """Counts beside hosts, in lines that differ in nothing else than numbers."""
+    alike = defaultdict[str, list[_Words]](list)
+    for words in lines:
+        alike[words.shape].append(words)
+    for group in alike.values():
+        yield from _counted(group)
+
+
+def _counted(group: Sequence[_Words]) -> Iterator[_Count]:
+    """The count beside a host in lines that are alike; where there are several, the last."""
+    columns = list(zip(*(words.words for words in group), strict=False))
+    hosts = [at for at, column in enumerate(columns) if _are_hosts(set(column)) and not _are_peers(group, column)]
+    for at in range(len(columns) - 1, -1, -1):
+        indices = _indices(columns[at])
+        if not indices:
+            continue
+        if at in hosts and stream_names.machines_among(columns[at]):
+            continue
+        for host_at in reversed(hosts):
+            if host_at == at or _are_numbered(columns[host_at], indices):
+                continue
+            placed = single(_together(indices, columns[host_at]))
+            if len(placed) == len(set(indices)):
+                yield _Count(_noun(columns, at), at + 1, placed, list(zip(indices, group, strict=True)))
+                break
+
+
+def _are_hosts(words: Collection[str]) -> bool:
+    """Whether words, of which there are several, look like names of machines."""
+    return len(words) > 1 and all(map(stream_names.may_be_host, words))
+
+
+def _are_peers(group: Sequence[_Words], column: Sequence[str]) -> bool:
+    """Whether the words before hosts say that those are others'."""
+    first, host = group[0].text, column[0]
+    return _PEER.search(first[: first.find(host)]) is not None
+
+
+def _indices(column: Sequence[str]) -> list[int]:
+    """The numbers in words of one number each, where they count from 0 without a gap; empty of all others."""
+    numbers = [_NUMBER.findall(word) for word in column]
+    if any(len(each) != 1 or len(each[0]) > 5 for each in numbers):
+        return []
+    indices = [int(each[0]) for each in numbers]
+    return indices if _count_up(set(indices)) else []
+
+
+def _count_up(numbers: Collection[int]) -> bool:
+    return 1 < len(numbers) <= _MOST_PROCESSES and min(numbers) == 0 and max(numbers) + 1 == len(numbers)
+
+
+def _are_numbered(names: Sequence[str], indices: Sequence[int]) -> bool:
+    """Whether names of no known form have the numbers of the processes: then they are names of these."""
+    if stream_names.machines_among(names[:1]):
+        return False
+    return all(str(index) in _NUMBER.findall(name) for name, index in zip(names, indices, strict=True))
+
+
+def _together(indices: Sequence[int], words: Sequence[str]) -> dict[int, set[str]]:
+    together = defaultdict[int, set[str]](set)
+    for index, word in zip(indices, words, strict=True):
+        together[index].add(word)
+    return together
+
+
+def _noun(columns: Sequence[Sequence[str]], at: int) -> str:
+    """The word in front of numbers, or of which they are the end."""
+    word = columns[at][0]
+    if word.isdecimal():
+        return columns[at - 1][0] if at else ""
+    return word.rstrip("0123456789_-.")
+
+
+def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
+    """Counts of so many: ``worker 3 of 8``, ``@1/3``."""
+    said = defaultdict[tuple[str, int, int], list[tuple[int, _Words]]](list)
+    for words in lines:
+        for match in _OF_SIZE.finditer(words.text):
+            end = len(_WORD.findall(words.text[: match.end("index")]))
+            said[match["noun"], end, int(match["size"])].append((int(match["index"]), words))
+    for (noun, end, size), lines_of in said.items():
+        indices = {index for index, _ in lines_of}
+        if _count_up(indices) and len(indices) == size and not stream_names.is_counter(noun):
+            yield _Count(noun, end, dict.fromkeys(indices, ""), lines_of)
+
+
+def _consistent(counts: Iterable[_Count]) -> list[_Count]:
+    """The counts of the most processes, as far as they agree on where these run; none of nodes and devices."""
+    counts = [count for count in counts if not stream_names.is_no_rank(count.noun)]
+    counts.sort(key=lambda count: (-len(count.hosts), not any(count.hosts.values()), -len(count.lines)))
+    taken, hosts = list[_Count](), dict[int, str]()
+    for count in counts:
+        if taken and len(count.hosts) < len(taken[0].hosts):
+            break
+        if all(host in ("", hosts.get(index, host)) for index, host in count.hosts.items()):
+            taken.append(count)
+            hosts |= {index: host for index, host in count.hosts.items() if host}
+    return taken
+
+
+@dataclass(slots=True)
+class _Column:
+    """What stands at one place of the lines.
+
+    names: how many different names. named, other: lines with one of them, and with anything else.
+    shapes: of these lines.
+    """
+
+    names: int = 0
+    named: int = 0
+    other: int = 0
+    shapes: set[str] = field(default_factory=set)
+
+    def tells(self, lines: int) -> bool:
+        """Whether who prints a line stands there, whatever is said, in enough of so many lines."""
+        total = self.named + self.other
+        if self.named < _COVERED * total:
+            return False
+        if len(self.shapes) < 2:
+            return False
+        return total >= min(_LINES_OF_NAME * self.names, _SHARE * lines)
+
+
+def _names(counts: Iterable[_Count], lines: Sequence[_Words]) -> dict[Name, int]:
+    """Name -> index of the only process that has it, of the names at places that tell who prints a line."""
+    known = defaultdict[Name, set[int]](set)
+    for count in counts:
+        for index, words in count.lines:
+            for name in words.names(min(count.end, _HEAD_WORDS)):
+                known[name].add(index)
+    names = single(known)
+    if not names:
+        return {}
+    columns = defaultdict[Name, _Column](_Column)
+    for name in names:
+        columns[name.column].names += 1
+    for words in lines:
+        for name in words.names():
+            if name.column in columns:
+                column = columns[name.column]
+                column.named += name in names
+                column.other += name not in names
+                column.shapes.add(words.shape)
+    return {name: index for name, index in names.items() if columns[name.column].tells(len(lines))}
+
+
+def _nouns(counts: Iterable[_Count]) -> dict[str, int]:
+    """Noun, in lower case -> how many processes it numbers; of single letters only that for ranks."""
+    nouns = {count.noun.lower(): len(count.hosts) for count in counts if len(count.noun) > 1}
+    return nouns | {noun: max(nouns.values()) for noun in ("rank", "r") if nouns}
+
+
+def numbered(text: str, nouns: Mapping[str, int]) -> Iterator[int]:
+    """The numbers of processes that a text mentions by one of these nouns."""
+    for match in _NUMBERED.finditer(text):
+        if int(match["index"]) < nouns.get(match["noun"].lower(), 0):
+            yield int(match["index"])

@@ -46,13 +46,13 @@ def with_guess(
     log, dismissed = RuleLog(evidence, tables), _dismissed(causal)
     if causal.root is None and reported is None:
         return _with_likely_end(causal, log, dismissed, processes)
-    likely = _likely_root(causal.root, log, dismissed)
+    likely = _likely_root(causal.root, log, dismissed, processes)
     if likely is None:
         return causal
     return replace(causal, root=_as_candidate(likely, log))
 
 
-def _likely_root(root: Candidate | None, log: RuleLog, dismissed: Collection[int]) -> int | None:
+def _likely_root(root: Candidate | None, log: RuleLog, dismissed: Collection[int], processes: Processes) -> int | None:
     """Index of the line that outweighs the root, if that is no more than an exit code, or words of a clean end."""
     ranker = log.tables.ranker
     if root is None:
@@ -61,7 +61,7 @@ def _likely_root(root: Candidate | None, log: RuleLog, dismissed: Collection[int
     if _is_mere_exit(root):
         likely = ranker.likeliest(log.evidence, dismissed)
     elif root.is_completed and not root.is_by_rule:
-        likely = ranker.denies(log.evidence, root.line, dismissed)
+        likely = ranker.denies(log.evidence, root.line, dismissed, processes)
     return None if likely == root.line else likely
 
 

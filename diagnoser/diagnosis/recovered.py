@@ -33,7 +33,7 @@ class RecoveryCheck:
     """
 
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline, loops: Loops) -> None:
-        self._lines, self._timeline, self._tracebacks = evidence.lines, timeline, evidence.tracebacks
+        self._lines, self._timeline = evidence.lines, timeline
         self._loops = loops
         self._speakers = defaultdict[Stream, set[object]](set)
         for line in evidence.lines:
@@ -49,8 +49,6 @@ class RecoveryCheck:
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
         if self._died_of(candidate):
-            return False
-        if self._ended_program(candidate):
             return False
         if candidate.last_words:
             return self._began_anew(line)
@@ -79,27 +77,6 @@ class RecoveryCheck:
         if self._is_shared:
             return False
         return self._timeline.went_on(line, _BUFFERED)
-
-    def _ended_program(self, candidate: Candidate) -> bool:
-        """Whether nobody caught the exception, up to the module of a program that has no name where others have, and
-        prints nothing more: the steps that follow are those of the processes that it started."""
-        line = self._lines[candidate.line]
-        if candidate.trace < 0:
-            return False
-        if candidate.logged:
-            return False
-        if not self._speakers[line.stream]:
-            return False
-        if line.names_process:
-            return False
-        if line.task >= 0:
-            return False
-        for number, trace in enumerate(self._tracebacks):
-            if not trace.left_program:
-                continue
-            if candidate.trace in (number, trace.cause):
-                return self._is_last_of(candidate)
-        return False
 
     def _fell_silent(self, candidate: Candidate) -> bool:
         """Whether its process, which the log tells from its peers, printed nothing more: the loop is that of the

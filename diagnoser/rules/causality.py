@@ -4,6 +4,7 @@ The order of the field: role first, then what explains what, then the earliest i
 ``Evidence.lines``), then the more specific (as in GPUAlert's ordered rules and L4's failure chains).
 """
 
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,15 +14,17 @@ from operator import attrgetter
 
 from diagnoser.model import Evidence, Severity
 from diagnoser.model.order import is_after
-from diagnoser.model.taxonomy import FailureType
+from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
+from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.process_ends import (
     aborts_of_complaining,
     blames_peer,
     ends_of_processes,
     is_explained_by,
     killed_after_order,
+    left_program,
     raised_again,
     went_on_speaking,
 )
@@ -34,9 +37,13 @@ _DETAILS = 40
 """Lines of details that an exception's message may have."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
+_OF_CHILD = re.compile(r"\b(?:CalledProcessError|ChildProcessError)\b")
+"""Classes of Python that say no more than that a child process failed."""
 _NUMBERS = re.compile(r"\d+")
 _MESSAGE = 200
 """Characters of a line that tell one message from another."""
+_CLOSING = 8
+"""Lines at the end of a stream that tell how it ended."""
 _LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
 _AS_EXACT = 1
 """Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
@@ -75,7 +82,22 @@ def _dismiss_benign(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 
 def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    candidate_set.dismiss(RejectionReason.RECOVERED, run.survived)
+    """Steps that follow show nothing of an exception that left its program, unless another one ended it later."""
+    survived = candidate_set.where(run.survived)
+    others = [c for c in candidate_set.open if c.is_root and c not in survived and not _is_of_child(c, run.evidence)]
+    if not any(left_program(run.evidence, other) for other in others):
+        survived = [candidate for candidate in survived if not _left_for_good(candidate, run)]
+    candidate_set.dismiss(RejectionReason.RECOVERED, survived.__contains__)
+
+
+def _left_for_good(candidate: Candidate, run: RunTimeline) -> bool:
+    """Whether nobody caught the exception of a process that the log does not tell from others, and no launch began
+    after it: the steps that follow are those of others."""
+    if run.evidence.lines[candidate.line].names_process:
+        return False
+    if candidate.line <= max(run.begins, default=-1):
+        return False
+    return left_program(run.evidence, candidate)
 
 
 def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -89,6 +111,8 @@ def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
     least = _HABIT if alone else 1
 
     def is_survived(candidate: Candidate) -> bool:
+        if left_program(run.evidence, candidate):
+            return False
         if not candidate.logged:
             return went_on_speaking(run.evidence, candidate)
         if survivals[_message_of(candidate, run.evidence)] >= least:
@@ -121,14 +145,40 @@ def _message_of(candidate: Candidate, evidence: Evidence) -> _Message:
     return candidate.type, _NUMBERS.sub("#", evidence.lines[candidate.line].body[:_MESSAGE]).strip()
 
 
-def _dismiss_handled(candidate_set: CandidateSet, _: RunTimeline) -> None:
-    """An error that the program logged, saying how it goes on, is not why it fails of something else later."""
-    handled = candidate_set.where(lambda c: _is_handled(c, candidate_set.open))
+def _dismiss_handled(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """An error that the program logged, saying how it goes on, is not why it fails of something else later; nor is one
+    that was caught, where another one left its program."""
+    caught = _caught(candidate_set, run.evidence)
+    handled = candidate_set.where(lambda c: c in caught or _is_handled(c, candidate_set.open))
     if not handled:
         return
     symptoms, last = {(Role.SYMPTOM, c.type) for c in handled}, handled[-1].line + _DETAILS
     details = candidate_set.where(lambda c: (c.role, c.type) in symptoms and c.line <= last)
     candidate_set.dismiss(RejectionReason.RECOVERED, [*handled, *details].__contains__)
+
+
+def _caught(candidate_set: CandidateSet, evidence: Evidence) -> list[Candidate]:
+    """The exceptions that were caught, where others left their programs: their processes printed more than errors
+    later. What a rule knows by its message, or of the type of those, may be why they ended."""
+    left = candidate_set.where(lambda c: c.is_root and left_program(evidence, c))
+    if not left:
+        return []
+    types = set(map(attrgetter("type"), left))
+    ended = {evidence.lines[c.line].speaker for c in left}
+
+    def is_caught(candidate: Candidate) -> bool:
+        line = evidence.lines[candidate.line]
+        if candidate.trace < 0 or left_program(evidence, candidate):
+            return False
+        if not candidate.is_failing or candidate.exit or candidate.last_words:
+            return False
+        if not candidate.logged and line.speaker not in ended:
+            return False  # a driver may end of what its worker raised
+        if candidate.type in types or candidate.specificity >= Specificity.MESSAGE:
+            return False
+        return spoke_on(evidence, candidate.line, evidence.traceback_lines)
+
+    return candidate_set.where(is_caught)
 
 
 def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
@@ -145,8 +195,19 @@ def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
     mild = candidate_set.where(lambda c: _is_mild(c, run.evidence) and not run.left_behind(c))
     others = candidate_set.has(lambda c: c.is_fault and c not in mild)
     ended_badly = _is_known_to_fail(candidate_set, run) or candidate_set.has(_carries_cause)
+    if not (others or ended_badly or candidate_set.has(attrgetter("is_end"))):
+        mild = [c for c in mild if not _is_last_said(c, run.evidence)]
     if others or not ended_badly:
         candidate_set.dismiss(RejectionReason.MILD, mild.__contains__)
+
+
+def _is_last_said(candidate: Candidate, evidence: Evidence) -> bool:
+    """Whether the line is among the last ones of its stream, and tells of no machine: a launcher may carry as
+    information what ends a program."""
+    if category_of(candidate.type) is Category.INFRASTRUCTURE:
+        return False
+    line = evidence.lines[candidate.line]
+    return evidence.last_numbers[line.stream] - line.number <= _CLOSING
 
 
 def _is_known_to_fail(candidate_set: CandidateSet, run: RunTimeline) -> bool:
@@ -289,6 +350,22 @@ def _informativeness(candidate: Candidate) -> tuple[int, int]:
     return (1 if candidate.control_flow else 2), 0
 
 
+def _dismiss_failed_commands(candidate_set: CandidateSet, run: RunTimeline) -> None:
+    """Of a child process that failed Python says only that: why says the exception that ended it, printed before."""
+    commands = candidate_set.where(lambda c: _is_of_child(c, run.evidence))
+    if not commands:
+        return
+    ended = candidate_set.where(lambda c: c.is_failure and c not in commands and left_program(run.evidence, c))
+    first = min(map(attrgetter("line"), ended), default=math.inf)
+    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c in commands and c.line > first)
+
+
+def _is_of_child(candidate: Candidate, evidence: Evidence) -> bool:
+    if not (candidate.raised and candidate.is_root):
+        return False
+    return bool(_OF_CHILD.search(evidence.lines[candidate.line].body[:_MESSAGE]))
+
+
 def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """An error about a peer is a symptom where another process ended by itself, however exact its rule."""
     aborts = aborts_of_complaining(run.evidence, candidate_set.open)
@@ -356,6 +433,7 @@ _STEPS: tuple[_Step, ...] = (
     resolve_end,
     _reopen_survived,
     _resolve_chains,
+    _dismiss_failed_commands,
     _dismiss_lost_peers,
     _dismiss_teardown,
     _dismiss_wrappers,

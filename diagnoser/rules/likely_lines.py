@@ -127,7 +127,7 @@ class LineRanker:
         dismissed: lines of which it is known that they are no cause.
         processes: those of the job, and how each ended.
         """
-        scores = self._scores(evidence, _last_words(evidence).difference(dismissed))
+        scores = self._scores(evidence, _last_words(evidence, processes).difference(dismissed))
         if not scores:
             return None
         shown = _end_features(evidence, scores, processes)
@@ -146,18 +146,23 @@ class LineRanker:
 
     def shown(self, evidence: Evidence, dismissed: Collection[int], processes: Processes) -> dict[str, float]:
         """What the models of ends weigh of a log. The arguments are those of ``likely_end``."""
-        return _end_features(evidence, self._scores(evidence, _last_words(evidence).difference(dismissed)), processes)
+        return _end_features(
+            evidence, self._scores(evidence, _last_words(evidence, processes).difference(dismissed)), processes
+        )
 
-    def denies(self, evidence: Evidence, end: int, dismissed: Collection[int]) -> int | None:
+    def denies(self, evidence: Evidence, end: int, dismissed: Collection[int], processes: Processes) -> int | None:
         """Index of the likeliest of the last words of all processes, where it outweighs a line that says that the run
         ended well; None without one. What the process of that line printed before, it survived.
 
         end: index of the line.
         dismissed: lines of which it is known that they are no cause.
+        processes: those of the job, and how each ended.
         """
         speaker = evidence.lines[end].speaker
         survived = (index for index, line in enumerate(evidence.lines[: end + 1]) if line.speaker == speaker)
-        return self._likeliest_of(evidence, _last_words(evidence).difference(survived, dismissed), Shown.DENIED)
+        return self._likeliest_of(
+            evidence, _last_words(evidence, processes).difference(survived, dismissed), Shown.DENIED
+        )
 
     def _likeliest_of(self, evidence: Evidence, lines: Collection[int], shown: Shown) -> int | None:
         scores = self._scores(evidence, lines)
@@ -263,13 +268,14 @@ def _closing_lines(evidence: Evidence) -> list[int]:
     return list(deque(spoken, maxlen=_COUNTED))
 
 
-def _last_words(evidence: Evidence) -> frozenset[int]:
-    """The last lines of each process: what printed more after a line was not ended by it."""
+def _last_words(evidence: Evidence, processes: Processes) -> frozenset[int]:
+    """The last lines of each process but those after which it is seen to train on: it was not ended by them."""
     printed: dict[object, deque[int]] = defaultdict(lambda: deque(maxlen=_LAST_WORDS))
     for index, line in enumerate(evidence.lines):
         if line.body.strip():
             printed[line.speaker].append(index)
-    return frozenset(chain.from_iterable(printed.values()))
+    last = chain.from_iterable(printed.values())
+    return frozenset(index for index in last if not processes.outlived(index, evidence.lines[index]))
 
 
 def words(text: str) -> list[str]:

@@ -116,11 +116,18 @@ def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
     for _ in evidence.tracebacks:
         if trace.cause < 0:
             break
-        trace = evidence.tracebacks[trace.cause]
+        cause = evidence.tracebacks[trace.cause]
+        if cause.start > trace.start:
+            break  # quoted below by what carries it
+        trace = cause
     first = evidence.lines[trace.start]
     if _LEVEL.search(first.body[:_HEAD]):
         return first
-    for line in reversed(evidence.lines[max(0, trace.start - 4) : trace.start]):
+    ends = {other.raised for other in evidence.tracebacks}
+    for index in range(trace.start - 1, max(0, trace.start - 4) - 1, -1):
+        line = evidence.lines[index]
+        if index in ends:
+            return None  # the end of another one, which a logger may have introduced
         if line.speaker != first.speaker:
             continue
         if line.number < first.number - 3:

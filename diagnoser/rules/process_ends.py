@@ -15,7 +15,7 @@ from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY
-from diagnoser.rules.logged_errors import spoke_on
+from diagnoser.rules.logged_errors import is_logged, spoke_on
 from diagnoser.rules.schema import Blame
 
 _T = FailureType
@@ -128,6 +128,19 @@ def killed_after_order(evidence: Evidence) -> frozenset[int]:
         elif report.signal == signal.SIGKILL and reporter in stopping:
             lines.add(report.line)
     return frozenset(lines)
+
+
+def left_program(evidence: Evidence, candidate: Candidate) -> bool:
+    """Whether the candidate is an exception that nobody caught, up to the module of a program, or one that led to it.
+    What a program logs there it has caught."""
+    if candidate.trace < 0:
+        return False
+    for number, trace in enumerate(evidence.tracebacks):
+        if not trace.left_program or candidate.trace not in (number, trace.cause):
+            continue
+        if not is_logged(evidence, trace.raised, number):
+            return True
+    return False
 
 
 def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
-from diagnoser.model import Evidence
+from diagnoser.model import Evidence, Traceback
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules import causality
 from diagnoser.rules.candidate import Candidate, LossDivergence
@@ -310,3 +310,45 @@ def test_a_carried_exception_is_shown_where_it_was_raised() -> None:
     traces = (trace(1, "KeyError", "Caught KeyError in DataLoader worker process 0."), trace(3, "KeyError", "'text'"))
     roles = {c.line: c.role for c in collect(log(*bodies, tracebacks=traces), ())}
     assert roles == {1: Role.WRAPPER, 3: Role.ROOT}
+
+
+def _raised(*names: str) -> Evidence:
+    """One traceback for each exception, with a step below each: of a program where its name ends with a star."""
+    bodies, traces = list[str](), list[Traceback]()
+    for name in names:
+        called = "<module>" if name.endswith("*") else "save"
+        bodies += ["Traceback", f'  File "/site/fit.py", line 9, in {called}', f"{name.strip('*')}: 7", "step 9"]
+        raised = len(bodies) - 2
+        frames = (bodies[raised - 1].strip(),)
+        traces.append(Traceback(-1, (raised - 2, raised - 1, raised), frames, name.strip("*"), "7", raised))
+    return log(*bodies, tracebacks=tuple(traces))
+
+
+def test_an_exception_that_left_its_program_is_not_survived_by_others() -> None:
+    """Where no line names its process, the steps below are those of others; not once another launch begins."""
+    evidence, left = _raised("KeyError*"), one(2, trace=0, raised=True)
+    assert decide(left, evidence=evidence, after=(2,)).root == left
+    assert decide(left, evidence=evidence, after=(2,), begins=(3,)).root is None
+    assert decide(left, evidence=_raised("KeyError"), after=(2,)).root is None
+
+
+def test_a_caught_exception_gives_way_to_one_that_left_its_program() -> None:
+    """Its process went on, whatever it prints; what a rule knows by its message may be why the other one followed."""
+    evidence = _raised("OSError", "KeyError*")
+    caught, left = one(2, T.OS_ERROR, trace=0, raised=True), one(6, trace=1, raised=True)
+    story = decide(caught, left, evidence=evidence)
+    assert story.root == left
+    assert why(story, 2) is RejectionReason.RECOVERED
+    known = one(2, T.DISK_FULL, trace=0, raised=True, specificity=Specificity.MESSAGE)
+    assert decide(known, left, evidence=evidence).root == known
+
+
+def test_a_failed_child_process_gives_way_to_the_exception_that_ended_it() -> None:
+    """Python says of a child only that it failed: the program that it ran says why, if it says anything."""
+    evidence = _raised("IndexError*", "CalledProcessError*")
+    ended = one(2, T.INDEX_ERROR, trace=0, raised=True, specificity=Specificity.CLASS)
+    child = one(6, T.CALLED_PROCESS_ERROR, trace=1, raised=True)
+    story = decide(ended, child, evidence=evidence)
+    assert story.root == ended
+    assert why(story, 6) is RejectionReason.WRAPPER
+    assert decide(child, evidence=evidence).root == child

@@ -353,8 +353,6 @@ def _informativeness(candidate: Candidate) -> tuple[int, int]:
 def _dismiss_failed_commands(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Of a child process that failed Python says only that: why says the exception that ended it, printed before."""
     commands = candidate_set.where(lambda c: _is_of_child(c, run.evidence))
-    if not commands:
-        return
     ended = candidate_set.where(lambda c: c.is_failure and c not in commands and left_program(run.evidence, c))
     first = min(map(attrgetter("line"), ended), default=math.inf)
     candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c in commands and c.line > first)

@@ -146,9 +146,8 @@ class LineRanker:
 
     def shown(self, evidence: Evidence, dismissed: Collection[int], processes: Processes) -> dict[str, float]:
         """What the models of ends weigh of a log. The arguments are those of ``likely_end``."""
-        return _end_features(
-            evidence, self._scores(evidence, _last_words(evidence, processes).difference(dismissed)), processes
-        )
+        last = _last_words(evidence, processes).difference(dismissed)
+        return _end_features(evidence, self._scores(evidence, last), processes)
 
     def denies(self, evidence: Evidence, end: int, dismissed: Collection[int], processes: Processes) -> int | None:
         """Index of the likeliest of the last words of all processes, where it outweighs a line that says that the run
@@ -160,9 +159,8 @@ class LineRanker:
         """
         speaker = evidence.lines[end].speaker
         survived = (index for index, line in enumerate(evidence.lines[: end + 1]) if line.speaker == speaker)
-        return self._likeliest_of(
-            evidence, _last_words(evidence, processes).difference(survived, dismissed), Shown.DENIED
-        )
+        last = _last_words(evidence, processes).difference(survived, dismissed)
+        return self._likeliest_of(evidence, last, Shown.DENIED)
 
     def _likeliest_of(self, evidence: Evidence, lines: Collection[int], shown: Shown) -> int | None:
         scores = self._scores(evidence, lines)

@@ -656,15 +656,22 @@ def _shared(log: _Log) -> CleanEnd | None:
             continue
         if log.table.says_beginning(log.evidence.lines[index].body):
             continue
-        if not _complains_from(log, stream, template.first[1]):
+        if not _complains_behind(log, stream, template):
             return CleanEnd(index, "every process says so once, behind its loop", Specificity.CLASS)
     return None
 
 
-def _complains_from(log: _Log, stream: Stream, number: int) -> bool:
-    """Whether a line of the stream, from this number on, is a complaint or part of a traceback."""
-    lines = [line for line in log.evidence.lines if line.stream == stream and line.number >= number]
-    return any(_is_loud(line) or log.table.complains(line) for line in lines)
+def _complains_behind(log: _Log, stream: Stream, template: Template) -> bool:
+    """Whether a process complains, or raises, and is not known to say its last words, of this shape, only then."""
+    said = log.processes.last_of_shape(template)
+    for index, line in enumerate(log.evidence.lines):
+        if line.stream != stream or line.number < template.first[1]:
+            continue
+        if said.get(log.processes.of[index], 0) > line.number:
+            continue
+        if _is_loud(line) or log.table.complains(line):
+            return True
+    return False
 
 
 def _is_loud(line: Line) -> bool:

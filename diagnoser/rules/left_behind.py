@@ -135,6 +135,16 @@ class Processes:
         steps = map(self.steps.__getitem__, self._peers(process, self.steps))
         return min(steps, default=step) < step - _SHORT
 
+    def last_of_shape(self, template: Template) -> dict[Process | None, int]:
+        """The last line of a shape by each process that is known to print it."""
+        stream = template.first[0]
+        said: dict[Process | None, int] = {(stream, lines.process): lines.kept[-1] for lines in template.processes}
+        words = set(map(words_of, template.samples))
+        for process, line in zip(self.of, self.lines, strict=True):
+            if line.stream == stream and words_of(line.text) in words:
+                said[process] = max(said.get(process, 0), line.number)
+        return said
+
     def _process_at(self, index: int) -> Process | None:
         """The process that printed a line; None where no processes were looked for."""
         return self.of[index] if index < len(self.of) else None
@@ -338,11 +348,12 @@ def _last_turns(loops: Iterable[Loop], alias: _Alias) -> dict[Stream, dict[int |
 
 
 def _is_said_once_behind(template: Template, turns: Mapping[int | str, int], alias: _Alias) -> bool:
-    """Whether each process prints the shape once, behind its last turn."""
+    """Whether each process prints the shape once, behind its last turn. Of lines that were not kept it is not known
+    who printed them."""
     if template.count != len(turns):
         return False
     said = {alias.get(name, name): number for name, number in _last_by_process(template).items()}
-    if said.keys() != turns.keys():
+    if len(said) < _PEERS or not said.keys() <= turns.keys():
         return False
     return all(number > turns[name] for name, number in said.items())
 

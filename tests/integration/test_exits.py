@@ -5,7 +5,7 @@ import asyncio
 import json
 import re
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -58,7 +58,7 @@ from diagnoser.redaction.exits import EXITS as OTHERS
 from diagnoser.redaction.exits import NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports
-from diagnoser.web.api.schemas import DiagnosisShape
+from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape
 from diagnoser.web.http import problems
 from diagnoser.wording.post_mortem import FailureStory, failure_post_mortem
 from tests.contract.records import plan
@@ -276,8 +276,8 @@ async def own_log() -> str:
 async def downloads() -> str:
     rows = [DiagnosisShape.from_record(record(secret.text), "") for secret in SECRETS]
 
-    async def read(query: exports.DiagnosisExport) -> tuple[Sequence[Any], None]:
-        return rows, None
+    async def read(query: exports.DiagnosisExport) -> DiagnosisPage:
+        return DiagnosisPage(items=rows, next=None)
 
     files, every = [], exports.DiagnosisExport()
     for kind in exports.ExportFormat:

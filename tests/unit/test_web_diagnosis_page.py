@@ -66,7 +66,8 @@ async def test_a_waiting_plan_is_approved_in_the_head(web: Web) -> None:
     (waiting,) = (await web.client.get("/api/v1/diagnoses?job=j")).json()["items"]
     page = await page_of(web, waiting["id"])
     assert re.search(
-        r'action="/plans/plan-j/decide"><input[^>]+><button class="button" name="decision" value="approve">Approve:', page
+        r'action="/plans/plan-j/decide"><input[^>]+><button class="button" name="decision" value="approve">Approve:',
+        page,
     )
     assert page.count('class="button"') == 1
     advised = await page_of(web, (await save(web.store, KEY.job, FAILED, plan=True, created=NOW + 9)).id)

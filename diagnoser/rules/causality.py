@@ -91,9 +91,11 @@ def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
 
 
 def _left_for_good(candidate: Candidate, run: RunTimeline) -> bool:
-    """Whether nobody caught the exception of a process that the log does not tell from others, and no launch began
-    after it: the steps that follow are those of others."""
+    """Whether nobody caught the exception of a process that the log does not tell from others, though there are some,
+    and no launch began after it: the steps that follow are those of others."""
     if run.evidence.lines[candidate.line].names_process:
+        return False
+    if not run.has_others:
         return False
     if candidate.line <= max(run.begins, default=-1):
         return False

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import pairwise
 from operator import attrgetter
 
@@ -22,7 +23,7 @@ _IS_END = attrgetter("is_end")
 _IS_FAILING, _IS_COMPLETED = attrgetter("is_failing"), attrgetter("is_completed")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunTimeline:
     """What the log shows of the order of a job's launches and steps.
 
@@ -39,6 +40,13 @@ class RunTimeline:
     diverged: bool = False
     completed: bool | None = None
     ended: Processes = field(default_factory=Processes)
+
+    @cached_property
+    def has_others(self) -> bool:
+        """Whether the log shows that several processes print it."""
+        if max(self.ended.found.processes.values(), default=0) > 1:
+            return True
+        return any(line.names_process for line in self.evidence.job_lines)
 
     def survived(self, candidate: Candidate) -> bool:
         """Whether the candidate is a failure after which training went on."""

@@ -1,6 +1,7 @@
 """Which candidate is the cause, and why each other one is not."""
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -325,11 +326,15 @@ def _raised(*names: str) -> Evidence:
 
 
 def test_an_exception_that_left_its_program_is_not_survived_by_others() -> None:
-    """Where no line names its process, the steps below are those of others; not once another launch begins."""
+    """Where a line names no process but others do, the steps below are those of others; not once another launch begins."""
     evidence, left = _raised("KeyError*"), one(2, trace=0, raised=True)
-    assert decide(left, evidence=evidence, after=(2,)).root == left
-    assert decide(left, evidence=evidence, after=(2,), begins=(3,)).root is None
-    assert decide(left, evidence=_raised("KeyError"), after=(2,)).root is None
+    assert decide(left, evidence=evidence, after=(2,)).root is None
+    peer = replace(evidence.lines[-1], rank=3, label="r3")
+    beside = replace(evidence, lines=(*evidence.lines, peer))
+    assert decide(left, evidence=beside, after=(2,)).root == left
+    assert decide(left, evidence=beside, after=(2,), begins=(3,)).root is None
+    caught = _raised("KeyError")
+    assert decide(left, evidence=replace(caught, lines=(*caught.lines, peer)), after=(2,)).root is None
 
 
 def test_a_caught_exception_gives_way_to_one_that_left_its_program() -> None:

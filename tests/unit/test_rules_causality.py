@@ -326,7 +326,7 @@ def _raised(*names: str) -> Evidence:
 
 
 def test_an_exception_that_left_its_program_is_not_survived_by_others() -> None:
-    """Where a line names no process but others do, the steps below are those of others; not once another launch begins."""
+    """The steps below a line that names no process, where others do, are those of others; not after another launch."""
     evidence, left = _raised("KeyError*"), one(2, trace=0, raised=True)
     assert decide(left, evidence=evidence, after=(2,)).root is None
     peer = replace(evidence.lines[-1], rank=3, label="r3")

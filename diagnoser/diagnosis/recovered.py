@@ -1,10 +1,12 @@
 """Whether the job went on after a candidate."""
 
 import signal
+from bisect import bisect_right
 from collections import defaultdict
+from functools import cached_property
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import Evidence, ExitReport, Line, Mark, Stream
+from diagnoser.model import Evidence, ExitReport, Line, Stream
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.schema import Role
@@ -17,8 +19,6 @@ _BUFFERED = 20
 """Steps whose lines may still arrive after a process has died."""
 _TURNS = 2
 """Turns of its own loop after an error that show that its process went on."""
-_EPITAPH = 3
-"""Lines after an error that may still be about it."""
 _REPORTED = 12
 """Lines after an uncaught exception within which a launcher reports the end of its process."""
 _LAST_WORDS = 60
@@ -35,10 +35,6 @@ class RecoveryCheck:
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline, loops: Loops) -> None:
         self._lines, self._timeline = evidence.lines, timeline
         self._loops = loops
-        self._speakers = defaultdict[Stream, set[object]](set)
-        for line in evidence.lines:
-            if line.names_process:
-                self._speakers[line.stream].add(line.speaker)
         self._is_shared = len({line.speaker for line in evidence.lines if line.stream.from_job}) > 1
         self._deaths = {report.line: report for report in evidence.exits if report.failed}
 
@@ -54,9 +50,25 @@ class RecoveryCheck:
             return self._began_anew(line)
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
-        if self._loops.went_on(line, _TURNS) and not self._fell_silent(candidate):
+        return self._turned_on(line) or self._went_on(candidate)
+
+    def _turned_on(self, line: Line) -> bool:
+        """Whether its process made more turns of its loop, as shapes count them or, of a rank, as its lines show."""
+        if self._loops.went_on(line, _TURNS):
             return True
-        return self._went_on(candidate)
+        if not line.names_process and self._loops.all_went_on(line, _TURNS):
+            return True
+        turns = self._turns.get((line.stream, line.rank), [])
+        return len(turns) - bisect_right(turns, line.number) > _TURNS
+
+    @cached_property
+    def _turns(self) -> dict[tuple[Stream, int], list[int]]:
+        """The kept lines of each rank that are turns of a measured loop."""
+        turns = defaultdict[tuple[Stream, int], list[int]](list)
+        for line in self._lines:
+            if line.rank >= 0 and self._loops.is_turn(line, measured=True):
+                turns[line.stream, line.rank].append(line.number)
+        return turns
 
     def _went_on(self, candidate: Candidate) -> bool:
         """Whether steps followed; one is enough after an error that the program logged."""
@@ -77,28 +89,6 @@ class RecoveryCheck:
         if self._is_shared:
             return False
         return self._timeline.went_on(line, _BUFFERED)
-
-    def _fell_silent(self, candidate: Candidate) -> bool:
-        """Whether its process, which the log tells from its peers, printed nothing more: the loop is that of the
-        peers."""
-        line = self._lines[candidate.line]
-        if not line.names_process:
-            return False
-        if len(self._speakers[line.stream]) < 2:
-            return False
-        if self._loops.printed_after(line):
-            return False
-        return self._is_last_of(candidate)
-
-    def _is_last_of(self, candidate: Candidate) -> bool:
-        """Whether its process printed nothing more than what may still be about it."""
-        line = self._lines[candidate.line]
-        for later in self._lines[candidate.line + 1 :]:
-            if later.speaker != line.speaker:
-                continue
-            if later.number - line.number > _EPITAPH and _is_statement(later):
-                return False
-        return True
 
     def _killed_later(self, candidate: Candidate) -> bool:
         """Whether its process is reported killed from outside: no error that a program catches does that to it."""
@@ -142,10 +132,3 @@ class RecoveryCheck:
         if not report.ranks:
             steps = _BUFFERED
         return self._timeline.lived_on(self._lines[report.line], report.ranks, steps)
-
-
-def _is_statement(line: Line) -> bool:
-    """Whether the line is no part of a traceback, and begins at its margin."""
-    if line.mark is Mark.TRACEBACK:
-        return False
-    return bool(line.body[:1].strip())

@@ -50,14 +50,11 @@ class CandidateSet:
         self.dismissed += ((candidate, reason) for candidate in dismissed)
         self.open = list(filterfalse(test, self.open))
 
-    def reopen_last(self, reason: RejectionReason, test: Test) -> None:
-        """Open the last candidate that was dismissed for a reason and passes the test, as a guess at best."""
-        again = list(filter(test, self.dismissed_for(reason)))
-        if not again:
-            return
-        last = max(again, key=lambda candidate: candidate.line)
-        self.dismissed.remove((last, reason))
-        self.open.append(replace(last, specificity=Specificity.WORD))
+    def reopen(self, reason: RejectionReason, again: Iterable[Candidate]) -> None:
+        """Open candidates that were dismissed for a reason, as guesses at best."""
+        for candidate in again:
+            self.dismissed.remove((candidate, reason))
+            self.open.append(replace(candidate, specificity=Specificity.WORD))
 
     def dismissed_for(self, reason: RejectionReason) -> list[Candidate]:
         """The candidates that were dismissed for a reason."""

@@ -265,13 +265,29 @@ def _dismiss_overridden(candidate_set: CandidateSet, _: RunTimeline) -> None:
 
 def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Where nothing but the end of a process explains an end that is bad, the last exception that its own stream
-    outlived does: of processes that share a stream without names, or of a manager of tasks, whose others went on."""
+    outlived does, of those that came furthest out of their programs: of processes that share a stream without names, or
+    of a manager of tasks, whose others went on."""
     if candidate_set.has(lambda c: c.is_failing and not c.exit):
         return
     if not (run.ended.complained or _is_known_to_fail(candidate_set, run)):
         return
     survived = _survived_kinds(candidate_set)
-    candidate_set.reopen_last(RejectionReason.RECOVERED, lambda c: _is_thrown(c) and survived[_kind(c)] < _HABIT)
+    thrown = [c for c in candidate_set.dismissed_for(RejectionReason.RECOVERED) if _is_thrown(c)]
+    rare = [c for c in thrown if survived[_kind(c)] < _HABIT]
+    last = max(rare, key=lambda c: (_reach(c, run.evidence), c.line), default=None)
+    if last is None:
+        return
+    chain = next((chain for chain in _chains(run.evidence) if last.trace in chain), [])
+    candidate_set.reopen(RejectionReason.RECOVERED, [c for c in rare if c is last or c.trace in chain])
+
+
+def _reach(candidate: Candidate, evidence: Evidence) -> int:
+    """How far out an exception came: to the module of its program, to its main function, which may log it, or less."""
+    if candidate.trace < 0:
+        return 0
+    if left_program(evidence, candidate):
+        return 2
+    return int("".join(evidence.tracebacks[candidate.trace].frames[:1]).endswith(", in main"))
 
 
 def _is_thrown(candidate: Candidate) -> bool:

@@ -654,7 +654,7 @@ def _shared(log: _Log) -> CleanEnd | None:
             continue
         if index >= log.spoken:
             continue
-        if log.table.says_beginning(log.evidence.lines[index].body):
+        if log.table.says_beginning(template.text) or log.table.says_trouble(template.text):
             continue
         if not _complains_behind(log, stream, template):
             return CleanEnd(index, "every process says so once, behind its loop", Specificity.CLASS)

@@ -286,12 +286,19 @@ def _comes_after(candidate: Candidate, end: Candidate) -> bool:
     return end.specificity < Specificity.CODE
 
 
+def _is_caught(candidate: Candidate, evidence: Evidence) -> bool:
+    """Whether the process of an exception, which the log tells from others, spoke on."""
+    if candidate.trace < 0 or not evidence.lines[candidate.line].names_process:
+        return False
+    return spoke_on(evidence, candidate.line, evidence.traceback_lines)
+
+
 def _led_to(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
     """Whether a failure that may have come before an ordered end is the reason for it."""
     if candidate.names_no_failure:
         return False
     if not candidate.is_failing:
         return False
-    if (candidate.role, end.type) == (Role.SYMPTOM, FailureType.PREEMPTED):
+    if end.type is FailureType.PREEMPTED and (candidate.role is Role.SYMPTOM or _is_caught(candidate, evidence)):
         return False
     return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True

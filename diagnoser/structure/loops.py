@@ -143,14 +143,12 @@ class Loops:
         loops = [loop for loop in self.measured if self._is_of(loop, line)]
         return any(loop.turns_after(line.number) > turns for loop in loops)
 
-    def printed_after(self, line: Line) -> bool:
-        """Whether the process that printed the line, which the log tells from its peers, went on with its loop."""
-        own = [loop for loop in self.measured if loop.process != -1 and self._is_of(loop, line)]
-        return any(loop.last > line.number for loop in own)
-
     def all_went_on(self, line: Line, turns: int) -> bool:
-        """Whether every loop that had begun before the line went on for more than ``turns`` turns."""
+        """Whether every loop that had begun before the line went on for more than ``turns`` turns; not known of ranks
+        that share one."""
         loops = [loop for loop in self.measured if loop.stream == line.stream and loop.first < line.number]
+        if any(len(loop.ranks) > 1 for loop in loops):
+            return False
         return bool(loops) and all(loop.turns_after(line.number) > turns for loop in loops)
 
     def is_turn(self, line: Line, *, measured: bool = False) -> bool:
@@ -171,13 +169,14 @@ class Loops:
         return loop.first < line.number / _EARLIER
 
     def _is_of(self, loop: Loop, line: Line) -> bool:
-        """Whether the loop had begun before the line, and is one of the process that printed it."""
+        """Whether the loop is one of the process that printed the line, and had begun before, as far as that is known:
+        of a process among others, the first turns may not be kept."""
         if loop.stream != line.stream:
-            return False
-        if loop.first >= line.number:
             return False
         if loop.process != -1:
             return loop.process == line.process
+        if loop.first >= line.number:
+            return False
         if self.by_rank and not loop.ranks:
             return line.rank < 0
         return loop.ranks <= {line.rank}

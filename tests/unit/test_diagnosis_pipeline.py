@@ -107,6 +107,27 @@ def test_a_survived_error_is_not_the_root(analyzer: LogAnalyzer) -> None:
     assert any("'first'" in other.text and "went on" in other.why for other in found.rejected)
 
 
+CAUGHT = """no lock yet
+Traceback (most recent call last):
+  File "/srv/fit.py", line 80, in take
+    return held["lock"]
+KeyError: 'lock'
+"""
+
+
+def _rank(rank: int, first: int, last: int) -> str:
+    return "".join(f"[rank{rank}]: turn {n} gap {3 / n:.4f}\n" for n in range(first, last))
+
+
+def test_turns_of_its_rank_show_that_a_process_survived_an_exception(analyzer: LogAnalyzer) -> None:
+    """Those of other ranks, which share its loop, do not."""
+    before, after = ("".join(_rank(rank, *turns) for rank in range(3)) for turns in ((1, 30), (30, 50)))
+    caught = "".join(f"[rank1]: {line}" for line in CAUGHT.splitlines(keepends=True))
+    of_others = "".join(_rank(rank, 30, 50) for rank in (0, 2))
+    found = [diagnose(analyzer, before + caught + rest).type for rest in (after, of_others)]
+    assert [kind is T.KEY_ERROR for kind in found] == [False, True]
+
+
 def test_two_attempts_in_one_log_diagnose_the_last(analyzer: LogAnalyzer) -> None:
     """A preempted attempt, appended to by one that fails: the last failure is the root, the first is linked."""
     preempted = "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-03-01T10:02:00 DUE TO PREEMPTION ***\n"

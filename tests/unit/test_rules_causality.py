@@ -314,14 +314,15 @@ def test_a_carried_exception_is_shown_where_it_was_raised() -> None:
 
 
 def _raised(*names: str) -> Evidence:
-    """One traceback for each exception, with a step below each: of a program where its name ends with a star."""
+    """One traceback for each exception, with a step below each: of a program where its name ends with a star, of its
+    main function where with a plus."""
     bodies, traces = list[str](), list[Traceback]()
     for name in names:
-        called = "<module>" if name.endswith("*") else "save"
-        bodies += ["Traceback", f'  File "/site/fit.py", line 9, in {called}', f"{name.strip('*')}: 7", "step 9"]
+        called = {"*": "<module>", "+": "main"}.get(name[-1], "save")
+        bodies += ["Traceback", f'  File "/site/fit.py", line 9, in {called}', f"{name.strip('*+')}: 7", "step 9"]
         raised = len(bodies) - 2
         frames = (bodies[raised - 1].strip(),)
-        traces.append(Traceback(-1, (raised - 2, raised - 1, raised), frames, name.strip("*"), "7", raised))
+        traces.append(Traceback(-1, (raised - 2, raised - 1, raised), frames, name.strip("*+"), "7", raised))
     return log(*bodies, tracebacks=tuple(traces))
 
 
@@ -335,6 +336,24 @@ def test_an_exception_that_left_its_program_is_not_survived_by_others() -> None:
     assert decide(left, evidence=beside, after=(2,), begins=(3,)).root is None
     caught = _raised("KeyError")
     assert decide(left, evidence=replace(caught, lines=(*caught.lines, peer)), after=(2,)).root is None
+
+
+def test_of_what_was_survived_the_exception_that_came_furthest_out_explains_a_bad_end() -> None:
+    """A later one that a helper function caught does not."""
+    evidence = _raised("OSError+", "KeyError")
+    main, helper = one(2, T.OS_ERROR, trace=0, raised=True), one(6, trace=1, raised=True)
+    report = one(7, T.RUNTIME_ERROR, Role.WRAPPER, exit=True)
+    root = decide(main, helper, report, evidence=evidence, after=(2, 6)).root
+    assert root is not None and root.line == 2
+
+
+def test_nobody_evicts_a_run_because_a_process_caught_an_exception() -> None:
+    """Where the process spoke on; one that said nothing more may have stopped before."""
+    evidence, caught = _raised("OSError"), one(2, T.OS_ERROR, trace=0, raised=True)
+    of_rank = [replace(line, rank=1) for line in evidence.lines]
+    order = one(3, T.PREEMPTED, explains=frozenset({"all"}))
+    for lines, root in ((of_rank, order), ([*of_rank[:3], replace(of_rank[3], rank=2)], caught)):
+        assert decide(caught, order, evidence=replace(evidence, lines=tuple(lines))).root == root
 
 
 def test_a_caught_exception_gives_way_to_one_that_left_its_program() -> None:

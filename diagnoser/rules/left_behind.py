@@ -92,13 +92,14 @@ class Processes:
     def outlived(self, index: int, line: Line) -> bool:
         """Whether the process that printed a line trained on or states its end; each one, where the line names none."""
         process = self._process_at(index)
+        all_ended = line.stream in self.shared and self.shared[line.stream].first[1] > line.number
         if process is None:
-            return self.found.all_went_on(line, _TURNS)
+            return all_ended or self.found.all_went_on(line, _TURNS)
         if process not in {*self.loops, *self.steps}:
             return False
         if self.ends.get(process, 0) > line.number or self.found.went_on(line, 0):
             return True
-        return line.stream in self.shared and self.shared[line.stream].first[1] > line.number
+        return all_ended
 
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""

@@ -84,7 +84,7 @@ class Digest:
         """Lines with the voice that printed them; one for each text line of a record."""
         clock = times.LogClock(self._year)
         texts = chain.from_iterable(self._said(row, stream, mark, clock) for row, stream, mark in self._rows)
-        spoken = _with_dated_heads(_named(_with_known_ranks(Continuations().read(texts)), self.process_names))
+        spoken = _with_dated_heads(_named(Continuations().read(texts), self.process_names))
         return sorted(spoken, key=lambda each: (each.line.time, self._order[each.line.stream], each.line.number))
 
     @cached_property
@@ -149,14 +149,12 @@ class Digest:
     @cached_property
     def process_names(self) -> ProcessNames:
         """The names of processes in the streams that are of no rank."""
-        texts, sizes = list[str](), set[int]()
+        texts = list[str]()
         for stream, share in sorted(self.delta.shares.items()):
             if _is_shared(stream):
                 rows = map(share.rows.__getitem__, sorted(share.rows))
                 texts += [_text(row.text) for row in rows if not body_of(row.text)[0].is_numbered]
-        for text in texts:
-            sizes.update(mentions.world_sizes(text))
-        return ProcessNames(texts, sizes)
+        return ProcessNames(texts)
 
     @cached_property
     def _printer_ranks(self) -> PrinterRanks:
@@ -539,15 +537,6 @@ def digest(delta: Delta) -> Digest:
     return Digest(delta)
 
 
-def _with_known_ranks(spoken: list[Spoken]) -> list[Spoken]:
-    """The lines of processes that state their rank in some of their records, with it in all of them."""
-    ranks: dict[tuple[Stream, str, int], set[int]] = {}
-    for each in spoken:
-        if each.opened.record.pid >= 0 and each.line.rank >= 0:
-            ranks.setdefault(_process(each), set()).add(each.line.rank)
-    return [_with_known_rank(each, ranks.get(_process(each), set())) for each in spoken]
-
-
 def _named(spoken: list[Spoken], names: ProcessNames) -> list[Spoken]:
     """The lines of a traceback that nothing names, with the process that is named right above it."""
     above: dict[tuple[Stream, str], Line] = {}
@@ -570,17 +559,6 @@ def _named(spoken: list[Spoken], names: ProcessNames) -> list[Spoken]:
 def _is_shared(stream: Stream) -> bool:
     """Whether several processes of a job may print into it."""
     return stream.from_job and stream.rank < 0
-
-
-def _process(spoken: Spoken) -> tuple[Stream, str, int]:
-    return spoken.line.stream, spoken.line.node, spoken.opened.record.pid
-
-
-def _with_known_rank(spoken: Spoken, ranks: set[int]) -> Spoken:
-    if spoken.line.rank >= 0 or len(ranks) != 1:
-        return spoken
-    (rank,) = ranks
-    return spoken._replace(line=replace(spoken.line, rank=rank), voice=spoken.carried or f"r{rank}")
 
 
 def _with_dated_heads(spoken: list[Spoken]) -> list[Spoken]:

@@ -54,7 +54,7 @@ def test_what_a_launcher_prints_about_a_process_is_not_the_process() -> None:
     names = ProcessNames(log)
     assert names.place("xq42 keeper: child 0 has left", "keeper: child 0 has left", -1, "") == (-1, "")
     assert names.place("xq42   File", "  File", -1, "") == (1, "xq42")
-    assert ProcessNames(log, sizes=[8]).place("xq42 <1> lap 9", "lap 9", -1, "") == (-1, "xq42")
+    assert ProcessNames([*log, "world_size=8"]).place("xq42 <1> lap 9", "lap 9", -1, "") == (-1, "xq42")
 
 
 def test_a_host_that_two_launches_tell_apart_is_of_neither() -> None:

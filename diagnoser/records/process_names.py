@@ -189,17 +189,22 @@ def _counted(group: Sequence[_Words]) -> Iterator[_Count]:
         return
     for at in range(len(columns) - 1, -1, -1):
         indices = _indices(columns[at])
-        if not indices:
-            continue
         if at in hosts and stream_names.machines_among(columns[at]):
             continue
-        for host_at in reversed(hosts):
-            if host_at == at or _are_numbered(columns[host_at], indices):
-                continue
-            placed = single(_together(indices, columns[host_at]))
-            if len(placed) == len(set(indices)):
-                yield _Count(_noun(columns, at), at + 1, placed, list(zip(indices, group, strict=True)))
-                break
+        placed = _placed(indices, [columns[host] for host in reversed(hosts) if host != at])
+        if placed:
+            yield _Count(_noun(columns, at), at + 1, placed, list(zip(indices, group, strict=True)))
+
+
+def _placed(indices: Sequence[int], hosts: Iterable[Sequence[str]]) -> dict[int, str]:
+    """The host of each process by the first of these columns that gives every one of them a single one."""
+    if not indices:
+        return {}
+    for column in hosts:
+        placed = single(_together(indices, column))
+        if len(placed) == len(set(indices)) and not _are_numbered(column, indices):
+            return placed
+    return {}
 
 
 def _are_hosts(words: Collection[str]) -> bool:

@@ -271,14 +271,19 @@ def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
         return
     if not (run.ended.complained or _is_known_to_fail(candidate_set, run)):
         return
-    survived = _survived_kinds(candidate_set)
-    thrown = [c for c in candidate_set.dismissed_for(RejectionReason.RECOVERED) if _is_thrown(c)]
-    rare = [c for c in thrown if survived[_kind(c)] < _HABIT]
+    rare = _rarely_survived(candidate_set)
     last = max(rare, key=lambda c: (_reach(c, run.evidence), c.line), default=None)
     if last is None:
         return
     chain = next((chain for chain in _chains(run.evidence) if last.trace in chain), [])
     candidate_set.reopen(RejectionReason.RECOVERED, [c for c in rare if c is last or c.trace in chain])
+
+
+def _rarely_survived(candidate_set: CandidateSet) -> list[Candidate]:
+    """The exceptions that nobody caught and logged, and that were survived, as those of their kind not often were."""
+    survived = _survived_kinds(candidate_set)
+    thrown = filter(_is_thrown, candidate_set.dismissed_for(RejectionReason.RECOVERED))
+    return [c for c in thrown if survived[_kind(c)] < _HABIT]
 
 
 def _reach(candidate: Candidate, evidence: Evidence) -> int:

@@ -113,6 +113,22 @@ def _is_logger_line(line: Line) -> bool:
 
 def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
     """The line in front of the first traceback of a chain, by the same rank; None where there is none."""
+    start = _first_of_chain(evidence, trace).start
+    first = evidence.lines[start]
+    if _LEVEL.search(first.body[:_HEAD]):
+        return first
+    ends = {other.raised for other in evidence.tracebacks}
+    for index in range(start - 1, max(0, start - 4) - 1, -1):
+        line = evidence.lines[index]
+        if index in ends:
+            return None  # the end of another one, which a logger may have introduced
+        if line.speaker == first.speaker and line.number >= first.number - 3 and line.body.strip():
+            return line
+    return None
+
+
+def _first_of_chain(evidence: Evidence, trace: Traceback) -> Traceback:
+    """The traceback that the others of a chain follow."""
     for _ in evidence.tracebacks:
         if trace.cause < 0:
             break
@@ -120,18 +136,4 @@ def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
         if cause.start > trace.start:
             break  # quoted below by what carries it
         trace = cause
-    first = evidence.lines[trace.start]
-    if _LEVEL.search(first.body[:_HEAD]):
-        return first
-    ends = {other.raised for other in evidence.tracebacks}
-    for index in range(trace.start - 1, max(0, trace.start - 4) - 1, -1):
-        line = evidence.lines[index]
-        if index in ends:
-            return None  # the end of another one, which a logger may have introduced
-        if line.speaker != first.speaker:
-            continue
-        if line.number < first.number - 3:
-            continue
-        if line.body.strip():
-            return line
-    return None
+    return trace

@@ -99,6 +99,10 @@ def _is_first(folder: Path, owner: str) -> bool:
         draft.unlink()
 
 
+_ENDED_BY_OTHERS = (-signal.SIGTERM, 128 + signal.SIGTERM)
+"""Exit codes of a command, or of the shell around it, that did not fail but was told to end."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Batch:
     folder: Path
@@ -130,6 +134,8 @@ class _Batch:
         else:
             tail = _tail(log_of(self.folder, place))
         shutil.rmtree(draft, ignore_errors=True)
+        if code in _ENDED_BY_OTHERS:
+            sys.exit(128 + signal.SIGTERM)  # a scheduler ends both; the command may only have been the first to go
         if place == 0:
             copied = self.weights.seconds
         took = {"seconds": time.time() - begun + copied, "load": load + copied + waited}

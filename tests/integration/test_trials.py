@@ -4,6 +4,8 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
@@ -14,11 +16,12 @@ from typing import Any
 import pytest
 
 from diagnoser.adapters.sql.store import SqlStore
+from diagnoser.evaluations.batch_folder import results, write_order
 from diagnoser.evaluations.coordinator import CoordinatorSettings
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState, ShardState, TrialState
-from diagnoser.ports import Order, OrderState, OrderStatus
+from diagnoser.ports import Command, Order, OrderState, OrderStatus
 from tests import trial_runs
 from tests.databases import sqlite_store
 from tests.trial_runs import NODES, carry_out, check, completions, coordinator, copies, suite, trial_run
@@ -140,6 +143,18 @@ async def test_a_command_that_failed_in_a_preempted_batch_counts_as_no_failure(s
     check(progress)
     assert len(executor.preempted) == 1
     assert {record.failures for record in progress.shards} == {0}
+
+
+def test_a_command_that_was_told_to_end_has_no_result(tmp_path: Path) -> None:
+    """A scheduler tells the whole job to end, and its command may be the first to go: the runner ends as it would."""
+    for place, code in enumerate(("kill $$", "exit 143", "exit 1")):
+        command = Command(("sh", "-c", code), {}, str(tmp_path / f"samples-{place}"))
+        folder = tmp_path / str(place)
+        order = Order("b", BatchKind.INFER, "n", 0, 1, "", str(folder), str(tmp_path), (command,))
+        write_order(order, copies(tmp_path), {})
+        done = subprocess.run([sys.executable, "-m", "diagnoser.evaluations.runner", str(folder)])
+        found = [result.code for result in results(folder)]
+        assert (done.returncode, found) == ((0, [1]) if place == 2 else (143, []))
 
 
 @pytest.mark.parametrize(

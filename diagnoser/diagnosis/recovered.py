@@ -66,7 +66,9 @@ class RecoveryCheck:
         """The kept lines of each rank that are turns of a measured loop."""
         turns = defaultdict[tuple[Stream, int], list[int]](list)
         for line in self._lines:
-            if line.rank >= 0 and self._loops.is_turn(line, measured=True):
+            if line.rank < 0:
+                continue
+            if self._loops.is_turn(line, measured=True):
                 turns[line.stream, line.rank].append(line.number)
         return turns
 

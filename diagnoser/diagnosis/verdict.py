@@ -14,6 +14,7 @@ from diagnoser.model import (
     Diagnosis,
     Evidence,
     EvidenceLine,
+    Progress,
     Rejected,
     RootCause,
     Stage,
@@ -67,17 +68,24 @@ def loss_divergence(evidence: Evidence, loss: LossBreak | None) -> LossDivergenc
         why += f"; last checkpoint before: {loss.checkpoint}"
     if loss.until is not None:
         why += f"; skip the batches of steps {loss.point.step}..{loss.until}"
-    broken = loss.point
-    behind = {
-        point.line
-        for point in evidence.progress
-        if (point.stream, point.rank, point.metric) == (broken.stream, broken.rank, broken.metric)
-        and point.line >= broken.line
-    }
+    index = _first_kept(evidence, loss.point)
+    return _broken_measure(evidence) if index is None else LossDivergence(index, why)
+
+
+def _first_kept(evidence: Evidence, broken: Progress) -> int | None:
+    """The index of the line of a point or, where that was not kept, of the next one of the same series."""
+    series, behind = (broken.stream, broken.rank, broken.metric), set[int]()
+    for point in evidence.progress:
+        if point.line >= broken.line and (point.stream, point.rank, point.metric) == series:
+            behind.add(point.line)
     for index, line in enumerate(evidence.lines):
-        if line.number in behind and line.stream == broken.stream and line.rank in (broken.rank, -1):
-            return LossDivergence(index, why)
-    return _broken_measure(evidence)
+        if line.stream != broken.stream:
+            continue
+        if line.rank not in (broken.rank, -1):
+            continue
+        if line.number in behind:
+            return index
+    return None
 
 
 def _broken_measure(evidence: Evidence) -> LossDivergence | None:

@@ -226,11 +226,15 @@ def _loss_climbed(series: MetricSeries) -> LossBreak | None:
     """Where the loss began to climb that lost, over hundreds of steps, a good part of what was learned: each point is
     within the band of those before it."""
     printed, values = series.printed("loss", finite=True)
-    if not series.is_objective or len(values) < 4 * WINDOW:
+    if not series.is_objective:
+        return None
+    if len(values) < 4 * WINDOW:
         return None
     begin, lowest = median(values[:WARM_UP]), min(_medians(values))
     learned, newest = begin - lowest, values[-2 * WINDOW :]
-    if begin < LEARNED * lowest or min(newest) < lowest + _LOST * learned:
+    if begin < LEARNED * lowest:
+        return None  # it had learned nothing that could be lost
+    if min(newest) < lowest + _LOST * learned:
         return None
     if median(newest[:WINDOW]) - median(newest[WINDOW:]) > _REGAINED * learned:
         return None  # it comes down again

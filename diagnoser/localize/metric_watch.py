@@ -75,11 +75,12 @@ class WatchedSeries:
     @property
     def came_back(self) -> bool:
         """Whether the newest points are about the best that the series showed: a loss that broke, and is well again."""
-        newest, highest = self.points[-LATER:], LEARNED * self.lowest_loss
+        newest = self.points[-LATER:]
         if len(losses_of(newest)) < LATER:
             return False
-        norm = EXPLODED * self.lowest_norm
-        return not any(_is_above(point.loss, highest) or _is_above(point.grad_norm, norm) for point in newest)
+        if any(_is_above(point.loss, LEARNED * self.lowest_loss) for point in newest):
+            return False
+        return not any(_is_above(point.grad_norm, EXPLODED * self.lowest_norm) for point in newest)
 
     @property
     def may_be_slower(self) -> bool:
@@ -130,7 +131,7 @@ class MetricHistory:
     @property
     def came_back(self) -> bool:
         """Whether all series that print a loss, or a gradient norm, have come back."""
-        printing = [series for series in self.series if series.lowest_loss < math.inf or series.lowest_norm < math.inf]
+        printing = [series for series in self.series if min(series.lowest_loss, series.lowest_norm) < math.inf]
         return bool(printing) and all(series.came_back for series in printing)
 
     def add(self, points: Sequence[Progress]) -> None:

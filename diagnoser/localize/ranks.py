@@ -285,10 +285,11 @@ def _of_peer(report: _Report) -> _Report:
     line, nouns = report.line, report.launch.nouns
     if not nouns:
         return report
-    near = report.lines[max(0, report.at - _ABOVE) : report.at]
-    told = [line.body, *(other.body for other in reversed(near) if other.speaker == line.speaker), _heading(report)]
-    told += [other.body for other in report.lines[report.at + 1 : report.at + _ABOVE + 1] if line.body in other.body]
-    for text in told:
+    above = report.lines[max(0, report.at - _ABOVE) : report.at]
+    below = report.lines[report.at + 1 : report.at + _ABOVE + 1]
+    texts = [line.body, *(other.body for other in reversed(above) if other.speaker == line.speaker), _heading(report)]
+    texts += [other.body for other in below if line.body in other.body]
+    for text in texts:
         rank = only(set(process_names.numbered(text, nouns)) - {line.known_rank, report.rank})
         if rank is not None:
             return replace(report, spot=Spot(rank, None, "peer", ""))

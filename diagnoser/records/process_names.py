@@ -24,6 +24,7 @@ _TIME = re.compile(rf"\d(?:\d{{3}}[-/]\d\d[-/]\d\d(?:[T ]\d{_CLOCK})?|(?<!\w\d){
 _DAY = re.compile(r"\b[A-Z][a-z]{2}[- ] ?\d{1,2} ~")
 _WORD = re.compile(r"[A-Za-z0-9_][\w.-]*\w|\w")
 _NUMBER = re.compile(r"\d+")
+_ONE_NUMBER = re.compile(r"\D*(\d{1,5})\D*")
 _OF_SIZE = re.compile(
     r"(?<![\w./])(?P<noun>[A-Za-z_]{0,40})[\s@#:_-]{0,2}(?P<index>\d{1,5})(?: of |/)(?P<size>\d{1,5})(?![\w./])"
 )
@@ -103,7 +104,9 @@ class _Count(NamedTuple):
 @lru_cache(maxsize=16384)
 def _before(word: str) -> str:
     """A word in front of a name but for its numbers; "" for a level, which tells nobody apart."""
-    return "" if stream_names.is_none(word) or len(word) == 1 else stream_names.skeleton(word)
+    if stream_names.is_none(word):
+        return ""
+    return "" if len(word) == 1 else stream_names.skeleton(word)
 
 
 class ProcessNames:
@@ -116,7 +119,7 @@ class ProcessNames:
         self.hosts = {index: host for count in counts for index, host in count.hosts.items() if host}
         self.nouns: Mapping[str, int] = {}
         self._names, self._machines = dict[Name, int](), set[Name]()
-        self._found: dict[str, list[Name]] = {}
+        self._names_of: dict[str, list[Name]] = {}
         if not counts:
             return  # as in most logs
         self._shapes = Counter(words.shape for words in read)
@@ -136,21 +139,21 @@ class ProcessNames:
         goes_on: the line may be one of a traceback. All others of a machine may be its launcher's, though it runs but
         one process.
         """
-        found = self._names_in(line)
-        if not goes_on and self._machines.issuperset(found):
+        names = self._names_in(line)
+        if not goes_on and self._machines.issuperset(names):
             return -1
-        index = only({self._names[name] for name in found})
+        index = only({self._names[name] for name in names})
         return -1 if index is None else index
 
     def _names_in(self, line: str) -> list[Name]:
         """The names in a line, which is asked for several times."""
         if not self._names:
             return []
-        if line not in self._found:
+        if line not in self._names_of:
             words = _Words(line)
             names = [] if self._first.isdisjoint(words.words) else words.names()
-            self._found[line] = [name for name in names if name in self._names]
-        return self._found[line]
+            self._names_of[line] = list(filter(self._names.__contains__, names))
+        return self._names_of[line]
 
     def place(self, line: str, body: str, rank: int, node: str) -> tuple[int, str]:
         """Rank and node of who prints a line. rank, node: as known otherwise; -1 and "" where they are not. The node of
@@ -184,7 +187,7 @@ def _side_by_side(lines: Iterable[_Words]) -> Iterator[_Count]:
 def _counted(group: Sequence[_Words]) -> Iterator[_Count]:
     """The count beside a host in lines that are alike; where there are several, the last."""
     columns = list(zip(*(words.words for words in group), strict=False))
-    hosts = [at for at, column in enumerate(columns) if _are_hosts(set(column)) and not _are_peers(group, column)]
+    hosts = [at for at, column in enumerate(columns) if _are_own_hosts(group, column)]
     if not hosts:
         return
     for at in range(len(columns) - 1, -1, -1):
@@ -207,28 +210,31 @@ def _placed(indices: Sequence[int], hosts: Iterable[Sequence[str]]) -> dict[int,
     return {}
 
 
-def _are_hosts(words: Collection[str]) -> bool:
-    """Whether words, of which there are several, look like names of machines."""
-    return len(words) > 1 and all(map(stream_names.may_be_host, words))
-
-
-def _are_peers(group: Sequence[_Words], column: Sequence[str]) -> bool:
-    """Whether the words before hosts say that those are others'."""
+def _are_own_hosts(group: Sequence[_Words], column: Sequence[str]) -> bool:
+    """Whether the words of a column, of which there are several, look like names of machines, and what stands before
+    them does not say that those are others'."""
+    words = set(column)
+    if len(words) < 2:
+        return False
+    if not all(map(stream_names.may_be_host, words)):
+        return False
     first, host = group[0].text, column[0]
-    return _PEER.search(first[: first.find(host)]) is not None
+    return _PEER.search(first[: first.find(host)]) is None
 
 
 def _indices(column: Sequence[str]) -> list[int]:
     """The numbers in words of one number each, where they count from 0 without a gap; empty of all others."""
-    numbers = [_NUMBER.findall(word) for word in column]
-    if any(len(each) != 1 or len(each[0]) > 5 for each in numbers):
+    matches = list(filter(None, map(_ONE_NUMBER.fullmatch, column)))
+    if len(matches) < len(column):
         return []
-    indices = [int(each[0]) for each in numbers]
+    indices = [int(match[1]) for match in matches]
     return indices if _count_up(set(indices)) else []
 
 
 def _count_up(numbers: Collection[int]) -> bool:
-    return 1 < len(numbers) <= _MOST_PROCESSES and min(numbers) == 0 and max(numbers) + 1 == len(numbers)
+    if not 1 < len(numbers) <= _MOST_PROCESSES:
+        return False
+    return (min(numbers), max(numbers)) == (0, len(numbers) - 1)
 
 
 def _are_numbered(names: Sequence[str], indices: Sequence[int]) -> bool:
@@ -255,16 +261,18 @@ def _noun(columns: Sequence[Sequence[str]], at: int) -> str:
 
 def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
     """Counts of so many: ``worker 3 of 8``, ``@1/3``."""
-    said = defaultdict[tuple[str, int, int], list[tuple[int, _Words]]](list)
+    counting = defaultdict[tuple[str, int, int], list[tuple[int, _Words]]](list)
     for words in lines:
         if not _MAY_BE_OF_SIZE.search(words.text):
             continue
         for match in _OF_SIZE.finditer(words.text):
             end = len(_WORD.findall(words.text[: match.end("index")]))
-            said[match["noun"], end, int(match["size"])].append((int(match["index"]), words))
-    for (noun, end, size), lines_of in said.items():
+            counting[match["noun"], end, int(match["size"])].append((int(match["index"]), words))
+    for (noun, end, size), lines_of in counting.items():
         indices = {index for index, _ in lines_of}
-        if _count_up(indices) and len(indices) == size and not stream_names.is_counter(noun):
+        if stream_names.is_counter(noun):
+            continue
+        if len(indices) == size and _count_up(indices):
             yield _Count(noun, end, dict.fromkeys(indices, ""), lines_of)
 
 
@@ -274,7 +282,7 @@ def _consistent(counts: Iterable[_Count]) -> list[_Count]:
     counts.sort(key=lambda count: (-len(count.hosts), not any(count.hosts.values()), -len(count.lines)))
     taken, hosts = list[_Count](), dict[int, str]()
     for count in counts:
-        if taken and len(count.hosts) < len(taken[0].hosts):
+        if len(count.hosts) < len(counts[0].hosts):
             break
         if all(host in ("", hosts.get(index, host)) for index, host in count.hosts.items()):
             taken.append(count)

@@ -108,11 +108,17 @@ def may_be_host(word: str) -> bool:
     """Whether it is a machine's name, or may be one where what stands beside it says so."""
     if _is_host(word):
         return True
-    if not _ANY_MACHINE.fullmatch(word) or not node_lists.is_host_name(word):
+    if not _ANY_MACHINE.fullmatch(word):
+        return False
+    if not node_lists.is_host_name(word):
         return False
     if len(word) < _SHORTEST_HOST:
         return False
-    return not (is_called_stream(word) or is_none(word) or _ROLE.fullmatch(word))
+    if is_called_stream(word):
+        return False
+    if is_none(word):
+        return False
+    return _ROLE.fullmatch(word) is None
 
 
 def is_numbered(value: str) -> bool:

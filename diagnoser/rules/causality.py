@@ -84,10 +84,21 @@ def _dismiss_benign(candidate_set: CandidateSet, _: RunTimeline) -> None:
 def _dismiss_recovered(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Steps that follow show nothing of an exception that left its program, unless another one ended it later."""
     survived = candidate_set.where(run.survived)
-    others = [c for c in candidate_set.open if c.is_root and c not in survived and not _is_of_child(c, run.evidence)]
-    if not any(left_program(run.evidence, other) for other in others):
+
+    def is_ended_by(other: Candidate) -> bool:
+        if other in survived:
+            return False
+        if _is_of_child(other, run.evidence):
+            return False
+        return _is_root_that_left(other, run.evidence)
+
+    if not candidate_set.has(is_ended_by):
         survived = [candidate for candidate in survived if not _left_for_good(candidate, run)]
     candidate_set.dismiss(RejectionReason.RECOVERED, survived.__contains__)
+
+
+def _is_root_that_left(candidate: Candidate, evidence: Evidence) -> bool:
+    return candidate.is_root and left_program(evidence, candidate)
 
 
 def _left_for_good(candidate: Candidate, run: RunTimeline) -> bool:
@@ -162,25 +173,38 @@ def _dismiss_handled(candidate_set: CandidateSet, run: RunTimeline) -> None:
 def _caught(candidate_set: CandidateSet, evidence: Evidence) -> list[Candidate]:
     """The exceptions that were caught, where others left their programs: their processes printed more than errors
     later. What a rule knows by its message, or of the type of those, may be why they ended."""
-    left = candidate_set.where(lambda c: c.is_root and left_program(evidence, c))
+    left = candidate_set.where(lambda c: _is_root_that_left(c, evidence))
     if not left:
         return []
     types = set(map(attrgetter("type"), left))
     ended = {evidence.lines[c.line].speaker for c in left}
 
     def is_caught(candidate: Candidate) -> bool:
-        line = evidence.lines[candidate.line]
-        if candidate.trace < 0 or left_program(evidence, candidate):
-            return False
-        if not candidate.is_failing or candidate.exit or candidate.last_words:
-            return False
-        if not candidate.logged and line.speaker not in ended:
+        speaker = evidence.lines[candidate.line].speaker
+        if speaker not in ended and not candidate.logged:
             return False  # a driver may end of what its worker raised
-        if candidate.type in types or candidate.specificity >= Specificity.MESSAGE:
+        if candidate.type in types:
             return False
-        return spoke_on(evidence, candidate.line, evidence.traceback_lines)
+        if candidate.specificity >= Specificity.MESSAGE:
+            return False
+        return _spoke_on_after(candidate, evidence)
 
     return candidate_set.where(is_caught)
+
+
+def _spoke_on_after(candidate: Candidate, evidence: Evidence) -> bool:
+    """Whether the candidate is an exception within its program, after which its process printed more than errors."""
+    if candidate.trace < 0:
+        return False
+    if not candidate.is_failing:
+        return False
+    if candidate.exit:
+        return False
+    if candidate.last_words:
+        return False
+    if left_program(evidence, candidate):
+        return False
+    return spoke_on(evidence, candidate.line, evidence.traceback_lines)
 
 
 def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
@@ -197,7 +221,7 @@ def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
     mild = candidate_set.where(lambda c: _is_mild(c, run.evidence) and not run.left_behind(c))
     others = candidate_set.has(lambda c: c.is_fault and c not in mild)
     ended_badly = _is_known_to_fail(candidate_set, run) or candidate_set.has(_carries_cause)
-    if not (others or ended_badly or candidate_set.has(attrgetter("is_end"))):
+    if not any((others, ended_badly, candidate_set.has(attrgetter("is_end")))):
         mild = [c for c in mild if not _is_last_said(c, run.evidence)]
     if others or not ended_badly:
         candidate_set.dismiss(RejectionReason.MILD, mild.__contains__)
@@ -376,13 +400,16 @@ def _informativeness(candidate: Candidate) -> tuple[int, int]:
 def _dismiss_failed_commands(candidate_set: CandidateSet, run: RunTimeline) -> None:
     """Of a child process that failed Python says only that: why says the exception that ended it, printed before."""
     commands = candidate_set.where(lambda c: _is_of_child(c, run.evidence))
-    ended = candidate_set.where(lambda c: c.is_failure and c not in commands and left_program(run.evidence, c))
-    first = min(map(attrgetter("line"), ended), default=math.inf)
-    candidate_set.dismiss(RejectionReason.WRAPPER, lambda c: c in commands and c.line > first)
+    failures = candidate_set.where(lambda c: c.is_failure and c not in commands)
+    ended = [c.line for c in failures if left_program(run.evidence, c)]
+    behind = [c for c in commands if c.line > min(ended, default=math.inf)]
+    candidate_set.dismiss(RejectionReason.WRAPPER, behind.__contains__)
 
 
 def _is_of_child(candidate: Candidate, evidence: Evidence) -> bool:
-    if not (candidate.raised and candidate.is_root):
+    if not candidate.raised:
+        return False
+    if not candidate.is_root:
         return False
     return bool(_OF_CHILD.search(evidence.lines[candidate.line].body[:_MESSAGE]))
 

@@ -654,7 +654,9 @@ def _shared(log: _Log) -> CleanEnd | None:
             continue
         if index >= log.spoken:
             continue
-        if log.table.says_beginning(template.text) or log.table.says_trouble(template.text):
+        if log.table.says_beginning(template.text):
+            continue
+        if log.table.says_trouble(template.text):
             continue
         if not _complains_behind(log, stream, template):
             return CleanEnd(index, "every process says so once, behind its loop", Specificity.CLASS)
@@ -663,11 +665,13 @@ def _shared(log: _Log) -> CleanEnd | None:
 
 def _complains_behind(log: _Log, stream: Stream, template: Template) -> bool:
     """Whether a process complains, or raises, and is not known to say its last words, of this shape, only then."""
-    said = log.processes.last_of_shape(template)
+    last = log.processes.last_of_shape(template)
     for index, line in enumerate(log.evidence.lines):
-        if line.stream != stream or line.number < template.first[1]:
+        if line.stream != stream:
             continue
-        if said.get(log.processes.of[index], 0) > line.number:
+        if line.number < template.first[1]:
+            continue
+        if last.get(log.processes.of[index], 0) > line.number:
             continue
         if _is_loud(line) or log.table.complains(line):
             return True

@@ -139,12 +139,14 @@ class Processes:
     def last_of_shape(self, template: Template) -> dict[Process | None, int]:
         """The last line of a shape by each process that is known to print it."""
         stream = template.first[0]
-        said: dict[Process | None, int] = {(stream, lines.process): lines.kept[-1] for lines in template.processes}
+        last: dict[Process | None, int] = {(stream, lines.process): lines.kept[-1] for lines in template.processes}
         words = set(map(words_of, template.samples))
         for process, line in zip(self.of, self.lines, strict=True):
-            if line.stream == stream and words_of(line.text) in words:
-                said[process] = max(said.get(process, 0), line.number)
-        return said
+            if line.stream != stream:
+                continue
+            if words_of(line.text) in words:
+                last[process] = max(last.get(process, 0), line.number)
+        return last
 
     def _process_at(self, index: int) -> Process | None:
         """The process that printed a line; None where no processes were looked for."""
@@ -354,7 +356,9 @@ def _is_said_once_behind(template: Template, turns: Mapping[int | str, int], ali
     if template.count != len(turns):
         return False
     said = {alias.get(name, name): number for name, number in _last_by_process(template).items()}
-    if len(said) < _PEERS or not said.keys() <= turns.keys():
+    if len(said) < _PEERS:
+        return False
+    if not said.keys() <= turns.keys():
         return False
     return all(number > turns[name] for name, number in said.items())
 

@@ -122,7 +122,11 @@ def _introduction(evidence: Evidence, trace: Traceback) -> Line | None:
         line = evidence.lines[index]
         if index in ends:
             return None  # the end of another one, which a logger may have introduced
-        if line.speaker == first.speaker and line.number >= first.number - 3 and line.body.strip():
+        if line.speaker != first.speaker:
+            continue
+        if line.number < first.number - 3:
+            continue
+        if line.body.strip():
             return line
     return None
 

@@ -136,7 +136,9 @@ def left_program(evidence: Evidence, candidate: Candidate) -> bool:
     if candidate.trace < 0:
         return False
     for number, trace in enumerate(evidence.tracebacks):
-        if not trace.left_program or candidate.trace not in (number, trace.cause):
+        if not trace.left_program:
+            continue
+        if candidate.trace not in (number, trace.cause):
             continue
         if not is_logged(evidence, trace.raised, number):
             return True

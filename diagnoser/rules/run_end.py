@@ -288,7 +288,9 @@ def _comes_after(candidate: Candidate, end: Candidate) -> bool:
 
 def _is_caught(candidate: Candidate, evidence: Evidence) -> bool:
     """Whether the process of an exception, which the log tells from others, spoke on."""
-    if candidate.trace < 0 or not evidence.lines[candidate.line].names_process:
+    if candidate.trace < 0:
+        return False
+    if not evidence.lines[candidate.line].names_process:
         return False
     return spoke_on(evidence, candidate.line, evidence.traceback_lines)
 
@@ -299,6 +301,8 @@ def _led_to(candidate: Candidate, end: Candidate, evidence: Evidence) -> bool:
         return False
     if not candidate.is_failing:
         return False
-    if end.type is FailureType.PREEMPTED and (candidate.role is Role.SYMPTOM or _is_caught(candidate, evidence)):
+    if (candidate.role, end.type) == (Role.SYMPTOM, FailureType.PREEMPTED):
+        return False
+    if end.type is FailureType.PREEMPTED and _is_caught(candidate, evidence):
         return False
     return is_after(evidence.lines[candidate.line], evidence.lines[end.line]).after is not True

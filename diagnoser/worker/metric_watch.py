@@ -163,8 +163,8 @@ class MetricWatch:
             unread = [piece for piece in unread if piece.raw]
         run.piece = max(map(attrgetter("id"), stored), default=run.piece)
         await self._tell(key, run, await asyncio.to_thread(self._read, key, run, unread))
-        if MetricEventKind.DIVERGED in run.told and run.history.came_back:
-            run.told.remove(MetricEventKind.DIVERGED)  # it may break again
+        if run.history.came_back:
+            run.told.discard(MetricEventKind.DIVERGED)  # it may break again
 
     def _read(self, key: AttemptKey, run: WatchedRun, unread: Sequence[StoredPiece]) -> list[MetricEvent]:
         """What the run shows with its new lines; nothing where they cannot be read."""

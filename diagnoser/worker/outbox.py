@@ -86,7 +86,8 @@ def subject(message: OutboxMessage) -> tuple[AttemptKey, str] | None:
 
 
 class RateLimiter:
-    """Spaces out sends to one target. A message that comes too early gets a slot, and passes when it returns."""
+    """Spaces out sends to one target, and rests one that answers too late. A message that comes too early gets a slot,
+    and passes when it returns."""
 
     def __init__(self, rates: Mapping[str, float]) -> None:
         self._rates = rates
@@ -106,7 +107,7 @@ class RateLimiter:
     def wait(self, effect: OutboxMessage, now: float) -> float:
         """Seconds until this effect may be sent; 0 when it may go now."""
         until, _ = self._slow.get(effect.target, (0.0, 0.0))
-        if until > now:
+        if now < until <= now + LONGEST_PAUSE:  # further ahead, the clock was set back since then
             return until - now
         rate = self._rates.get(effect.target)
         if rate is None:

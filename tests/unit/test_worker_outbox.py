@@ -22,7 +22,7 @@ from diagnoser.model.errors import DeliveryError, Unavailable
 from diagnoser.model.plans import DueMessage, OutboxRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, Sender
-from diagnoser.worker.outbox import Outbox, OutboxConfig
+from diagnoser.worker.outbox import LONGEST_PAUSE, SLOW_PAUSE, Outbox, OutboxConfig, RateLimiter
 from tests.contract.records import append, effect, record, the_claim
 from tests.databases import sqlite_store
 from tests.in_memory import RecordingSender
@@ -260,6 +260,21 @@ async def test_a_slow_send_keeps_its_lease(store: SqlStore) -> None:
     slow.cancel()
     with pytest.raises(asyncio.CancelledError):
         await slow
+
+
+def test_a_rest_ends_though_the_clock_was_set_back() -> None:
+    """A target that is slow rests for longer each time, two minutes at most by any clock; one that answers does not."""
+    limiter, message, rests = RateLimiter({}), effect(), list[float]()
+    now = 10_000.0
+    for _ in range(4):
+        limiter.note(message.target, now, slow=True)
+        rests.append(limiter.wait(message, now))
+        now += rests[-1]
+    assert rests == [SLOW_PAUSE, 2 * SLOW_PAUSE, LONGEST_PAUSE, LONGEST_PAUSE]
+    limiter.note(message.target, now, slow=True)
+    assert limiter.wait(message, now - 3_600.0) == 0.0
+    limiter.note(message.target, now, slow=False)
+    assert limiter.wait(message, now) == 0.0
 
 
 async def test_an_effect_whose_record_failed_is_sent_again_under_its_key(store: SqlStore) -> None:

@@ -76,9 +76,7 @@ class SlurmSource:
         jobs = {}
         for key, job in listed.items():
             if changes.concerns(job, key in state.jobs, state.time):
-                known, output = state.jobs.get(key), job.output
-                if known and known.started and (known.attempt, known.uid) == (job.attempt, job.uid):
-                    output = known.output or output  # a job may be renamed, and its log is where its launch began it
+                output = _output_at_launch(job, state.jobs.get(key))
                 jobs[key] = replace(job, wait_reason=state.waits.get(key, ""), output=output)
         for key, checkpoint in state.jobs.items():
             if key in listed:
@@ -144,3 +142,14 @@ class SlurmSource:
                 self.stuck[job.output] = self.now() + STUCK_PAUSE
             log.debug("log_not_read", job=job.number, why=str(error))
             return None
+
+
+def _output_at_launch(job: JobRecord, known: JobCheckpoint | None) -> str:
+    """Where the launch of a job began its log: one that was renamed since then still prints there."""
+    if known is None:
+        return job.output
+    if not known.started:
+        return job.output
+    if (known.attempt, known.uid) != (job.attempt, job.uid):
+        return job.output
+    return known.output or job.output

@@ -296,14 +296,14 @@ async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, co
 
 
 async def refuse_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
-    """Raises NotFound, Conflict."""
+    """shown: as of ``approve_plan``; to refuse is safe, whatever the plan has become. Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
     return await plans.change(id, now, plans.commands.refuse(caller.name, comment, now))
 
 
 async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
-    """Raises NotFound, Conflict."""
+    """shown: as of ``approve_plan``; to take back is safe, whatever the plan has become. Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
     return await plans.change(id, now, plans.commands.revoke_decision(caller.name, comment, now))

@@ -38,7 +38,7 @@ from tests.postgresql import new_database
 from tests.simulation.cluster import Scheduler
 from tests.simulation.database import open_memory, under_way
 from tests.simulation.site import ENDS, Site
-from tests.simulation.virtual_time import VirtualLoop
+from tests.simulation.virtual_time import ANSWER_SECONDS, VirtualLoop
 from tests.thorough import THOROUGH
 from tests.unit.memory_cluster import PREFIX
 
@@ -128,7 +128,9 @@ async def simulate(site: Site, folder: Path) -> None:
     assert isinstance(loop, VirtualLoop)
     if site.url:
         loop.has_sockets = True
+        loop.answer_seconds = 60.0
         await upgrade(site)
+        loop.answer_seconds = ANSWER_SECONDS
     for name in ("one", "two"):
         await site.start_replica(name, chance.uniform(-SKEW_SECONDS, SKEW_SECONDS))
     for cluster in CLUSTERS[: 1 + (chance.random() < TWO_CLUSTERS)]:

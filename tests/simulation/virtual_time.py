@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-_ANSWER_SECONDS, _SOON = 0.1, 0.05
+ANSWER_SECONDS, _SOON = 0.1, 0.05
 """Of real time, within which a server on this machine answers a statement that waits for no lock; a timer that is near
 passes after a hundredth of that."""
 
@@ -70,6 +70,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     under_way: statements that a server outside of this process is working on. While there are any, it gets a moment of
     real time: who answers nothing within it waits for a lock, whose holder may need time to pass.
+    answer_seconds: that moment; longer where nobody holds a lock.
     """
 
     def __init__(self) -> None:
@@ -77,6 +78,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.now = 0.0
         self.under_way = 0
         self.has_sockets = False
+        self.answer_seconds = ANSWER_SECONDS
         self._wait_really = self._selector.select  # type: ignore[attr-defined]
         self._selector.select = self._select  # type: ignore[attr-defined]
 
@@ -106,4 +108,4 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         if events or timeout == 0 or not self.under_way:
             return events
         is_soon = timeout is not None and timeout < _SOON
-        return self._wait_really(_ANSWER_SECONDS / 100 if is_soon else _ANSWER_SECONDS)
+        return self._wait_really(ANSWER_SECONDS / 100 if is_soon else self.answer_seconds)

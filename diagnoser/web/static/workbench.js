@@ -61,7 +61,9 @@ async function watchRule() {
   setTimeout(watchRule, TESTED_MS);
 }
 
-asked = address();
+const isFilled = (field) => "defaultValue" in field && field.value !== field.defaultValue;
+if ([...form.elements].some(isFilled)) soon(0); // typed, or restored by the browser, before this file was loaded
+else asked = address();
 form.addEventListener("input", () => soon());
 if ("more" in document.getElementById("result").dataset) soon(MORE_MS, true);
 setTimeout(watchRule, TESTED_MS);

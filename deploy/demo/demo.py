@@ -50,7 +50,13 @@ def main() -> None:
             others = stack.enter_context(httpx.Client(base_url=url, timeout=30))
             send(others, datetime.now(UTC))
             stack.enter_context(training(others, datetime.now(UTC)))
-        job = {"id": JOB, "name": "GPT 7B pre-training", "nodes": NODES, "framework": "Megatron-LM"}
+        job = {
+            "id": JOB,
+            "name": "GPT 7B pre-training",
+            "nodes": NODES,
+            "framework": "Megatron-LM",
+            "labels": {"gpus": "32"},
+        }
         httpx.post(f"{url}/api/v1/jobs", json=job).raise_for_status()  # as an agent beside the scheduler does
         client = Path(folder) / "client.pyz"
         client.write_bytes(httpx.get(f"{url}/client.pyz").raise_for_status().content)

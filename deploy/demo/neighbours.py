@@ -21,14 +21,14 @@ RUNNING = "moe-8x7b-pretrain"
 
 @dataclass(frozen=True)
 class DemoJob:
-    """lines: after its training steps. ended: minutes ago."""
+    """lines: after its training steps. gpus: what it asked the scheduler for."""
 
     id: str
     name: str
     lines: tuple[str, ...]
     code: int
     steps: int = 60
-    ended: int = 30
+    gpus: int = 64
     node: str = "gpu-011"
     loss: float = 3.1
 
@@ -48,7 +48,7 @@ JOBS = (
             "srun: error: gpu-017: task 5: Aborted (core dumped)",
         ),
         code=134,
-        ended=190,
+        gpus=256,
         node="gpu-017",
     ),
     DemoJob(
@@ -62,10 +62,10 @@ JOBS = (
             "79.15 GiB of which 1.02 GiB is free.",
         ),
         code=1,
-        ended=150,
+        gpus=128,
         node="gpu-014",
     ),
-    DemoJob("vit-large", "ViT-L on ImageNet", ("Training finished: top-1 83.2 after 90 epochs",), code=0, ended=120),
+    DemoJob("vit-large", "ViT-L on ImageNet", ("Training finished: top-1 83.2 after 90 epochs",), code=0, gpus=8),
     DemoJob(
         "eval-mmlu",
         "MMLU of step 40000",
@@ -77,7 +77,7 @@ JOBS = (
         ),
         code=1,
         steps=0,
-        ended=95,
+        gpus=8,
         node="gpu-023",
     ),
     DemoJob(
@@ -93,7 +93,7 @@ JOBS = (
             ),
         ),
         code=1,
-        ended=70,
+        gpus=128,
         node="gpu-014",
     ),
     DemoJob(
@@ -107,7 +107,7 @@ JOBS = (
         ),
         code=1,
         steps=0,
-        ended=55,
+        gpus=0,
     ),
     DemoJob(
         "reward-7b",
@@ -117,7 +117,6 @@ JOBS = (
             "srun: Job step aborted: Waiting up to 32 seconds for job step to finish.",
         ),
         code=143,
-        ended=40,
         node="gpu-023",
     ),
     DemoJob(
@@ -128,7 +127,7 @@ JOBS = (
             "srun: error: gpu-014: task 2: Exited with exit code 1",
         ),
         code=1,
-        ended=20,
+        gpus=32,
         node="gpu-014",
     ),
 )
@@ -144,15 +143,14 @@ def rules_that_ask(shipped: Path, folder: Path) -> Path:
 
 
 def send(client: httpx.Client, now: datetime) -> None:
-    """Eight jobs that have ended, each with its log, its nodes and how it ended."""
+    """Eight jobs that end now, each with its log, its nodes and how it ended."""
     for job in JOBS:
-        ended = now - timedelta(minutes=job.ended)
-        register(client, job.id, job.name, (job.node,), ended - timedelta(seconds=STEP_SECONDS * job.steps))
         lines = [*steps(0, job.steps, job.loss), *job.lines]
-        first = ended - timedelta(seconds=STEP_SECONDS * len(lines))
+        first = now - timedelta(seconds=STEP_SECONDS * len(lines))
+        register(client, job.id, job.name, (job.node,), first, job.gpus)
         stamped = (f"{stamp(first, number)} {line}\n" for number, line in enumerate(lines))
         post(client, job.id, "".join(stamped), job.node, 0)
-        event = {"kind": "exit", "code": job.code, "time": ended.timestamp()}
+        event = {"kind": "exit", "code": job.code, "time": now.timestamp()}
         client.post(f"/api/v1/jobs/{job.id}/events", json=event).raise_for_status()
 
 
@@ -160,7 +158,7 @@ def send(client: httpx.Client, now: datetime) -> None:
 def training(client: httpx.Client, now: datetime) -> Iterator[None]:
     """One job that has run for a while and goes on, a step a second, until the block ends."""
     past = 300
-    register(client, RUNNING, "Mixture of experts, 8x7B", NODES, now - timedelta(seconds=STEP_SECONDS * past))
+    register(client, RUNNING, "Mixture of experts, 8x7B", NODES, now - timedelta(seconds=STEP_SECONDS * past), 512)
     first = now - timedelta(seconds=STEP_SECONDS * past)
     history = (f"{stamp(first, number)} {line}\n" for number, line in enumerate(steps(0, past, 4.2, of=2000)))
     post(client, RUNNING, "".join(history), NODES[0], 0)
@@ -184,10 +182,11 @@ def training(client: httpx.Client, now: datetime) -> Iterator[None]:
         thread.join()
 
 
-def register(client: httpx.Client, job: str, name: str, nodes: tuple[str, ...], started: datetime) -> None:
+def register(client: httpx.Client, job: str, name: str, nodes: tuple[str, ...], started: datetime, gpus: int) -> None:
     event = {"kind": "started", "time": started.timestamp()}
     client.post(f"/api/v1/jobs/{job}/events", json=event).raise_for_status()
-    client.post("/api/v1/jobs", json={"id": job, "name": name, "nodes": list(nodes)}).raise_for_status()
+    body = {"id": job, "name": name, "nodes": list(nodes), "labels": {"gpus": str(gpus)}}
+    client.post("/api/v1/jobs", json=body).raise_for_status()
 
 
 def post(client: httpx.Client, job: str, text: str, node: str, offset: int) -> None:

@@ -8,7 +8,7 @@ class FailedRun(NamedTuple):
 
     failed: its last progress, as far as it shows (``recovery.downtime.failed_at``). diagnosed: when its verdict was
     made. gpus: of the job, None where it does not say. relaunched: when its job was launched again, None if it was not.
-    by_plan: whether an agent carried out the plan for it. next_succeeded: whether that launch ended without a fault,
+    by_plan: whether an agent carried out the plan for it. next_succeeded: whether that launch ended without a failure,
     None while it has no verdict.
     """
 

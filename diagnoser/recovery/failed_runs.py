@@ -29,7 +29,7 @@ class RecoveryFigures:
     saved_hours: that plans carried out by agents took less than the median relaunch of people; None where that is not
     known. to_diagnosis, to_recovery: mean seconds from the failure to the verdict, and to the next launch; None for no
     failure. relaunched: failures after which the job was launched again. judged: of these launches, how many have a
-    verdict; succeeded: how many ended without a fault.
+    verdict; succeeded: how many ended without a failure.
     """
 
     failures: int = 0

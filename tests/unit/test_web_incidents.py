@@ -81,7 +81,7 @@ async def test_the_first_page_shows_incidents_and_no_successes(tmp_path: Path) -
     ):
         assert shown in row
     assert row.count("<tr ") == 1
-    assert "1 run ended without a fault" in page
+    assert "1 run ended without a failure" in page
     assert 'href="/diagnoses?category=none&amp;within=24h"' in page
     assert 'href="/" aria-current="page">Now' in page
 

@@ -156,7 +156,7 @@ class DiagnosisRepository(Repository):
         return Facets(most_first, read < most, most)
 
     async def count_without_fault(self, since: float) -> int:
-        """How many attempts ended without a fault since then, by their current verdicts. It stops at ``_COUNTED``."""
+        """How many attempts ended without a failure since then, by their current verdicts. It stops at ``_COUNTED``."""
         clean = _conditions(DiagnosisFilter(category=Category.NONE.value, since=since), self._db.viewer)
         newest = _newest(DiagnosisFilter(), select(diagnoses.c.id)).where(*clean).limit(_COUNTED)
         return int(await self._db.value(select(func.count()).select_from(newest.subquery())))

@@ -45,7 +45,7 @@ from diagnoser.web.api import workbench as workbench_api
 from diagnoser.web.http import description, problems
 from diagnoser.web.http.agents_seen import AgentsSeen
 from diagnoser.web.http.allowed_hosts import AllowedHosts
-from diagnoser.web.http.answer_headers import RequestIds, SecurityHeaders
+from diagnoser.web.http.answer_headers import HeadAsGet, RequestIds, SecurityHeaders
 from diagnoser.web.http.auditing import AuditedCalls
 from diagnoser.web.http.authentication import READ, People
 from diagnoser.web.http.compression import CompressedFiles, ReadCompression
@@ -201,7 +201,7 @@ class _Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """The framework answers faults of ours outside of all middleware that is added: around that, too, are the
         headers."""
-        return SecurityHeaders(super().build_middleware_stack())
+        return SecurityHeaders(HeadAsGet(super().build_middleware_stack()))
 
 
 class BodyBound:

@@ -176,6 +176,18 @@ def test_websockets_are_not_spoken(guarded: Service) -> None:
         assert one.recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
+def test_a_head_request_is_answered_as_a_get_without_its_body(guarded: Service) -> None:
+    """What watches a site often asks so; what needs a token needs it here as well."""
+    asked = ("/readyz", 200), ("/login", 200), ("/api/v1/jobs", 401), ("/api/v1/logs", 405)
+    for path, status in asked:
+        answer = httpx.head(guarded.url + path)
+        assert (answer.status_code, answer.content) == (status, b"")
+    asking = get("/readyz", Host="127.0.0.1", Connection="close").replace(b"GET", b"HEAD", 1)
+    heard = until_closed(connected(guarded, asking))
+    assert heard.endswith(b"\r\n\r\n")
+    assert re.search(rb"content-length: [1-9]", heard)
+
+
 def test_nobody_reads_without_a_token(guarded: Service) -> None:
     """Every page and every document but health and static files asks for one, the API's description included."""
     paths = ["/", "/rules", "/docs", "/recovery", "/openapi.json", "/metrics", "/api/v1/diagnoses", "/api/v1/rules"]

@@ -1,4 +1,4 @@
-"""Headers of every answer: those by which browsers keep a page to itself, and the id of the request."""
+"""Headers of every answer: those by which browsers keep a page to itself, the id of the request, and HEAD."""
 
 import re
 import secrets
@@ -32,6 +32,18 @@ class SecurityHeaders:
             await send(message)
 
         await self.app(scope, receive, with_headers if scope["type"] == "http" else send)
+
+
+class HeadAsGet:
+    """Answers HEAD as GET, of which the server sends no body: what watches a site asks so. Plain ASGI."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") == "HEAD":
+            scope = {**scope, "method": "GET"}  # a copy: in its own, the server reads that no body is to be sent
+        await self.app(scope, receive, send)
 
 
 REQUEST_ID = b"x-request-id"

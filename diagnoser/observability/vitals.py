@@ -27,8 +27,8 @@ class VitalsReader:
     async def vitals(self) -> Vitals:
         """Raises Unavailable: nothing old is given out for what is there now."""
         async with self._reading:
-            if self._vitals is None or self._clock() - self._vitals.time >= FRESH_SECONDS:
-                self._vitals = None
+            if self._vitals is None or not 0 <= self._clock() - self._vitals.time < FRESH_SECONDS:
+                self._vitals = None  # also after the clock was set back
                 self._vitals = await self._read(self._clock(), THRESHOLDS.job, THRESHOLDS.first_line)
             return self._vitals
 

@@ -140,6 +140,14 @@ async def test_tries_to_sign_in_are_counted_by_all_replicas(store: SqlStore, sec
     assert await store.logins.count(tries, 160.0, 60.0) == 0.0
 
 
+async def test_tries_before_a_clock_was_set_back_lock_nobody_out(store: SqlStore) -> None:
+    """And those after it are counted as before."""
+    tries = {"account maria": 2}
+    for time in (9_000.0, 9_001.0, 100.0, 101.0):
+        assert await store.logins.count(tries, time, 60.0) == 0.0
+    assert await store.logins.count(tries, 102.0, 60.0) == 58.0
+
+
 async def test_a_right_password_takes_its_try_back(store: SqlStore, second: SqlStore) -> None:
     """At whichever replica; that of another try stays."""
     tries = {"account maria": 2}

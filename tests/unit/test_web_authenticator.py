@@ -129,6 +129,16 @@ async def test_a_revoked_token_passes_for_seconds_at_most(door: Authenticator, s
     assert "revoked" in await refusal(door, "old")
 
 
+async def test_a_token_that_is_revoked_after_the_clock_was_set_back_is_refused(
+    door: Authenticator, store: Tokens, clock: Clock
+) -> None:
+    """It passed until the clock had caught up with the last look at the tokens."""
+    await door.identify("new", HERE)
+    store.stored = [replace(store.stored[0], credential=replace(MARIA, revoked=100.0))]
+    clock.now -= 100.0
+    assert "revoked" in await refusal(door, "new")
+
+
 async def test_a_request_that_goes_on_ends_with_its_token(door: Authenticator, store: Tokens, clock: Clock) -> None:
     """A live stream, or a claim that waits, does not outlive it; tokens of the settings live as long as the process."""
     maria, admin = await door.identify("old", HERE), await door.identify("from-the-environment", HERE)

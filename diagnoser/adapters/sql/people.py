@@ -183,12 +183,12 @@ class LoginTryRepository(Repository):
         most = {_hash(key): count for key, count in tries.items()}
         async with self._db.reading() as connection:  # what is refused writes nothing, however often it comes
             rows = await connection.execute(select(_ROW.key, _ROW.times).where(_ROW.key.in_(most)))
-            known = {row.key: orjson.loads(row.times) for row in rows}
+            known = {row.key: _times(row.times, now, window) for row in rows}
         if wait := _wait(known, most, now, window):
             return wait
 
         def work(connection: Connection) -> float:
-            found = {key: _locked(connection, key, now) for key in sorted(most)}
+            found = {key: _times(_locked(connection, key, now), now, window) for key in sorted(most)}
             wait = _wait(found, most, now, window)
             if not wait:
                 for key, times in found.items():
@@ -203,7 +203,7 @@ class LoginTryRepository(Repository):
 
         def work(connection: Connection) -> None:
             for key in hashes:
-                times = _locked(connection, key, counted)
+                times = orjson.loads(_locked(connection, key, counted))
                 if counted in times:
                     times.remove(counted)
                     _store(connection, key, times)
@@ -214,13 +214,18 @@ class LoginTryRepository(Repository):
         return await self._db.drop_rows(select(_ROW.key).where(_ROW.last < before).order_by(_ROW.last), limit, _ROW.key)
 
 
-def _locked(connection: Connection, key: str, now: float) -> list[float]:
+def _locked(connection: Connection, key: str, now: float) -> str:
     """Times of the last tries. The row is made where there is none, and is this transaction's until its end."""
     statement = insert(connection, login_tries).values(key=key, times="[]", last=now)
     newer = case((statement.excluded.last > _ROW.last, statement.excluded.last), else_=_ROW.last)
     upsert = statement.on_conflict_do_update(index_elements=["key"], set_={"last": newer})
-    times: list[float] = orjson.loads(connection.execute(upsert.returning(_ROW.times)).scalar_one())
+    times: str = connection.execute(upsert.returning(_ROW.times)).scalar_one()
     return times
+
+
+def _times(stored: str, now: float, window: float) -> list[float]:
+    """Without those that a later clock noted, before it was set back: nobody is locked out until it has caught up."""
+    return [time for time in orjson.loads(stored) if time < now + window]
 
 
 def _wait(times: Mapping[str, Sequence[float]], most: Mapping[str, int], now: float, window: float) -> float:

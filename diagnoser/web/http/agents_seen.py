@@ -20,7 +20,7 @@ class AgentsSeen:
     async def record(self, cluster: str, executor: str) -> None:
         """No claim fails for it."""
         now = self._clock()
-        if now - self._noted.get(cluster, 0.0) < NOTED_SECONDS:
+        if 0 <= now - self._noted.get(cluster, 0.0) < NOTED_SECONDS:  # below 0: the clock was set back
             return
         if len(self._noted) < CLUSTERS:
             self._noted[cluster] = now

@@ -157,10 +157,10 @@ class Authenticator:
     async def _tokens(self) -> dict[str, StoredToken]:
         """By the hash of each secret. What was read before is used while the database is away: nobody can revoke a
         token then either."""
-        if self._clock() - self._read_at < FRESH_SECONDS:
+        if self._are_fresh():
             return self._stored
         async with self._reading:
-            if self._clock() - self._read_at >= FRESH_SECONDS:  # nobody has read them meanwhile
+            if not self._are_fresh():  # nobody has read them meanwhile
                 try:
                     self._stored = _by_hash(await self._store.tokens.list_all())
                     self._has_users = await self._store.users.has_users()
@@ -169,6 +169,10 @@ class Authenticator:
                         raise
                 self._read_at = self._clock()
             return self._stored
+
+    def _are_fresh(self) -> bool:
+        """Not after the clock was set back: a token that is revoked would pass until it had caught up."""
+        return 0 <= self._clock() - self._read_at < FRESH_SECONDS
 
     @property
     def _knows_people(self) -> bool:

@@ -1,4 +1,4 @@
-"""The registry of channels for alerts: settings, receivers, routes and exits go by it."""
+"""The registry of channels for alerts: settings, receivers and routes go by it."""
 
 from diagnoser.channels import alertmanager, apprise, slack
 from diagnoser.channels.channel import Channel

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import BaseModel
 
-from diagnoser.redaction.exits import Exit
-
 if TYPE_CHECKING:
     import httpx
     from starlette.routing import BaseRoute
@@ -43,8 +41,6 @@ class Channel:
     routes: what people press in its messages and ask there arrives here.
 
     answers: sends what people are answered there. Raises BadInput.
-
-    exits: the ways on which text leaves here.
     """
 
     name: str
@@ -53,4 +49,3 @@ class Channel:
     rate: float = 0.0
     routes: "Callable[[Any], Sequence[BaseRoute]] | None" = None
     answers: "Callable[[Any, Transport], Sender] | None" = None
-    exits: tuple[Exit, ...] = ()

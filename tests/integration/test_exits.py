@@ -20,7 +20,6 @@ from fastapi import FastAPI
 from diagnoser.adapters.files import bundled, text
 from diagnoser.adapters.openai import OpenAIEmbedder, OpenAIModel
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.channels import CHANNELS
 from diagnoser.channels.alertmanager.sending import Alertmanager
 from diagnoser.channels.apprise.sending import AppriseReceiver
 from diagnoser.channels.slack import buttons, questions
@@ -54,18 +53,16 @@ from diagnoser.observability import logging
 from diagnoser.observability.tracing import TraceStep
 from diagnoser.planning.planner import DecisionPlanner, verdict_alert
 from diagnoser.ports import AlertChannel, ModelRequest, ToolCall, ToolRound
-from diagnoser.redaction.exits import EXITS as OTHERS
-from diagnoser.redaction.exits import NO_EXIT
 from diagnoser.redaction.redact import Redactor, redact
 from diagnoser.web.api import exports
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape
 from diagnoser.web.http import problems
 from diagnoser.wording.post_mortem import FailureStory, failure_post_mortem
 from tests.contract.records import plan
+from tests.exits import EXITS, NO_EXIT
 from tests.receiver import Receiver, running
 from tests.secret_formats import is_told, secrets
 
-EXITS = (*(listed for channel in CHANNELS for listed in channel.exits), *OTHERS)
 ROOT = Path(__file__).resolve().parents[2] / "diagnoser"
 NETWORK = {
     *("httpx", "httpx2", "openai", "redis", "aiokafka", "confluent_kafka", "boto3", "botocore", "obstore"),

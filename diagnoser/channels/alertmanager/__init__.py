@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field
 
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
-from diagnoser.redaction.exits import Exit
 
 if TYPE_CHECKING:
     from diagnoser.ports import AlertChannel
@@ -33,5 +32,4 @@ CHANNEL = Channel(
     name=NAME,
     settings=AlertmanagerSettings,
     receivers=_receivers,
-    exits=(Exit("Alertmanager", ("channels.alertmanager.sending",), "planning.planner", ("alert",)),),
 )

@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field, SecretStr
 
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
 from diagnoser.model.errors import BadInput
-from diagnoser.redaction.exits import Exit
 
 if TYPE_CHECKING:
     from diagnoser.ports import AlertChannel
@@ -49,5 +48,4 @@ CHANNEL = Channel(
     name="apprise",
     settings=AppriseSettings,
     receivers=_receivers,
-    exits=(Exit("Apprise", ("channels.apprise.sending",), "planning.planner", ("alert",)),),
 )

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 from pydantic import BaseModel, Field, SecretStr
 
 from diagnoser.channels.channel import Channel, OpenReceiver, Transport
-from diagnoser.redaction.exits import Exit
 
 if TYPE_CHECKING:
     from starlette.routing import BaseRoute
@@ -90,9 +89,4 @@ CHANNEL = Channel(
     rate=1.0,  # Slack accepts one a second
     routes=_routes,
     answers=_answers,
-    exits=(
-        Exit("Slack", ("channels.slack.sending",), "planning.planner", ("alert",)),
-        Exit("answer in Slack", ("channels.slack.buttons", "channels.slack.access"), "channels.slack.buttons"),
-        Exit("answer to a question in Slack", ("channels.slack.questions",), "channels.slack.questions", ("slack",)),
-    ),
 )

@@ -15,11 +15,11 @@ class RecordingSender:
         self.sent: list[OutboxMessage] = []
         self._faults = iter(faults)
 
-    async def send(self, effect: OutboxMessage) -> None:
+    async def send(self, message: OutboxMessage) -> None:
         fault = next(self._faults, None)
         if fault is not None:
             raise fault
-        self.sent.append(effect)
+        self.sent.append(message)
 
 
 class RecentUnplaced:

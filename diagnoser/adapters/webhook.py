@@ -14,7 +14,7 @@ TIMEOUT = 10.0
 
 
 class RecoveryWebhook:
-    """A Sender. ``webhook-id`` is the effect's key, by which a receiver recognises repeats."""
+    """A Sender. ``webhook-id`` is the message's key, by which a receiver recognises repeats."""
 
     def __init__(
         self, url: str, secret: str, client: httpx.AsyncClient, clock: Clock, *, allow_private: bool = False
@@ -27,12 +27,12 @@ class RecoveryWebhook:
         self._clock = clock
         self._poster = poster(url, client, clock, TIMEOUT, allow_private)
 
-    async def send(self, effect: OutboxMessage) -> None:
+    async def send(self, message: OutboxMessage) -> None:
         """Signs every attempt again, because receivers refuse old timestamps."""
         now = datetime.fromtimestamp(self._clock(), UTC)
         headers = {
-            "webhook-id": effect.key,
+            "webhook-id": message.key,
             "webhook-timestamp": str(int(now.timestamp())),
-            "webhook-signature": self._signer.sign(effect.key, now, effect.body.decode()),
+            "webhook-signature": self._signer.sign(message.key, now, message.body.decode()),
         }
-        await self._poster.post(effect.body, headers)
+        await self._poster.post(message.body, headers)

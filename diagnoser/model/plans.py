@@ -292,7 +292,7 @@ class MessageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """Something that must leave the service. ``key`` is unique: an effect that was decided twice is sent once."""
+    """Something that must leave the service. ``key`` is unique: a message that was decided twice is sent once."""
 
     key: str
     kind: MessageKind

@@ -15,7 +15,7 @@ from diagnoser.model.audit import Actor
 @dataclass(slots=True)
 class AuditedCall:
     """A request or command that may change something. actor: None until it is known. entries: how many the store has
-    written in its name, each in the transaction of its effect. fault: why it was refused, as the caller is told."""
+    written in its name, each in the transaction of its change. fault: why it was refused, as the caller is told."""
 
     action: str
     time: float

@@ -15,7 +15,7 @@ Pause = Callable[[float], Awaitable[object]]
 
 
 class Sender(Protocol):
-    async def send(self, effect: OutboxMessage) -> None:
+    async def send(self, message: OutboxMessage) -> None:
         """Deliver once. Raises DeliveryError, which knows whether another try can help, Withheld and Deferred."""
 
 

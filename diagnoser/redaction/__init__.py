@@ -1,1 +1,1 @@
-"""Masks secrets on every way out of the service; knows what they look like"""
+"""Masks secrets on every way out of the service; knows what they look like."""

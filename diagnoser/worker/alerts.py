@@ -37,9 +37,9 @@ class AlertSender:
     routing: AlertRouting
     clock: Clock
 
-    async def send(self, effect: OutboxMessage) -> None:
+    async def send(self, message: OutboxMessage) -> None:
         """Raises Withheld, Deferred, DeliveryError."""
-        alert, receiver, now = decode(effect.body), effect.target, self.clock()
+        alert, receiver, now = decode(message.body), message.target, self.clock()
         channel = self.channels.get(receiver.partition(":")[0])
         if channel is None:
             raise Withheld(f"no receiver {receiver!r} is configured any more")
@@ -51,7 +51,7 @@ class AlertSender:
             await self._check_running(channel, alert, now)
         thread = await self.store.thread(receiver, alert.incident)
         if thread is None or not _is_begun(thread, channel):
-            _check_cause_first(alert, effect, now)
+            _check_cause_first(alert, message, now)
             handle = await self._begin_thread(channel, alert, receiver, now)
         else:
             if not channel.threaded:
@@ -111,9 +111,9 @@ def _is_begun(thread: AlertThread, channel: AlertChannel) -> bool:
     return thread.handle != ON_ITS_WAY
 
 
-def _check_cause_first(alert: Alert, effect: OutboxMessage, now: float) -> None:
+def _check_cause_first(alert: Alert, message: OutboxMessage, now: float) -> None:
     """A thread begins with the failure, and not with what was decided about it."""
-    if _follows(alert) and 0 <= now - effect.created < CAUSE_SECONDS:
+    if _follows(alert) and 0 <= now - message.created < CAUSE_SECONDS:
         raise Deferred("the failure that it follows from goes first", now + RETRY_SECONDS)
 
 
@@ -136,12 +136,12 @@ class AnswerSender:
     def __init__(self, senders: Mapping[str, Sender]) -> None:
         self._senders = senders
 
-    async def send(self, effect: OutboxMessage) -> None:
+    async def send(self, message: OutboxMessage) -> None:
         """Raises Withheld, DeliveryError."""
-        sender = self._senders.get(effect.target)
+        sender = self._senders.get(message.target)
         if sender is None:
-            raise Withheld(f"nobody can be answered in {effect.target!r} any more")
-        await sender.send(effect)
+            raise Withheld(f"nobody can be answered in {message.target!r} any more")
+        await sender.send(message)
 
 
 def _clock_time(seconds: float) -> str:

@@ -104,21 +104,21 @@ class RateLimiter:
             pause = min(2 * pause, LONGEST_PAUSE)
             self._slow[target] = now + pause, pause
 
-    def wait(self, effect: OutboxMessage, now: float) -> float:
-        """Seconds until this effect may be sent; 0 when it may go now."""
-        until, _ = self._slow.get(effect.target, (0.0, 0.0))
+    def wait(self, message: OutboxMessage, now: float) -> float:
+        """Seconds until this message may be sent; 0 when it may go now."""
+        until, _ = self._slow.get(message.target, (0.0, 0.0))
         if now < until <= now + LONGEST_PAUSE:  # further ahead, the clock was set back since then
             return until - now
-        rate = self._rates.get(effect.target)
+        rate = self._rates.get(message.target)
         if rate is None:
             return 0.0
-        slot = self._slots.pop(effect.key, None)
+        slot = self._slots.pop(message.key, None)
         if slot is None:
-            slot = max(now, self._free.get(effect.target, 0.0))
-            self._free[effect.target] = slot + 1.0 / rate
+            slot = max(now, self._free.get(message.target, 0.0))
+            self._free[message.target] = slot + 1.0 / rate
         if slot <= now:
             return 0.0
-        self._slots[effect.key] = slot
+        self._slots[message.key] = slot
         return slot - now
 
 
@@ -150,7 +150,7 @@ class Outbox:
             await self.wake.wait(self.pace.poll)
 
     async def step(self) -> int:
-        """One round over what is due: the number of effects that were handled. Raises Unavailable."""
+        """One round over what is due: the number of messages that were handled. Raises Unavailable."""
         claiming = self.store.claim(self.clock(), self.pace.lease, self.pace.at_once)
         async with claimed(claiming, self._release_on_shutdown) as due:
             if due:
@@ -175,21 +175,21 @@ class Outbox:
         try:
             retry_at = self._retry_at(due, result) if result.state == "pending" else result.until
             await self.store.record_delivery(due, result.state, retry_at=retry_at, error=result.error)
-        except Unavailable as error:  # the lease ends by itself, then the effect is sent again
+        except Unavailable as error:  # the lease ends by itself, then the message is sent again
             self._log.warning("effect_unsettled", key=due.message.key, error=str(error))
             return
         self._report(due, result)
         self._trace_delivery(due, result, now)
 
-    async def _try(self, effect: OutboxMessage) -> _Result:
-        sender = self.senders.get(effect.kind)
-        if effect.expires <= self.clock():
+    async def _try(self, message: OutboxMessage) -> _Result:
+        sender = self.senders.get(message.kind)
+        if message.expires <= self.clock():
             return _EXPIRED
         if sender is None:
             return _Result("dead", "dead", DeliveryResult.NO_SENDER, "no receiver is configured")
         try:
             async with asyncio.timeout(self.pace.send):
-                await sender.send(effect)
+                await sender.send(message)
         except DeliveryError as error:
             if error.permanent:
                 return _Result("dead", "dead", DeliveryResult.REFUSED, str(error))
@@ -197,7 +197,7 @@ class Outbox:
         except Withheld as why:
             return _Result("withheld", "withheld", DeliveryResult.WITHHELD, str(why))
         except Deferred as why:
-            until = min(why.until, effect.expires)
+            until = min(why.until, message.expires)
             return _Result("deferred", "deferred", DeliveryResult.DEFERRED, str(why), until=until)
         except TimeoutError:
             return _Result("pending", "retried", DeliveryResult.TOO_SLOW, "no answer in time")

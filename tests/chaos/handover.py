@@ -12,7 +12,7 @@ import httpx
 from sqlalchemy import select
 
 from diagnoser.adapters.sql.database import create_engine
-from diagnoser.adapters.sql.tables import attempts, effects
+from diagnoser.adapters.sql.tables import attempts, outbox
 from tests.e2e.service import DEMO_LOG, SECRET, Service, alive, node_fault, until
 from tests.receiver import Handler, Receiver, running
 
@@ -109,7 +109,7 @@ def leases(url: str) -> Mapping[str, float]:
     async def read() -> dict[str, float]:
         engine = create_engine(url)
         held_attempts = select(attempts.c.job, attempts.c.lease).where(attempts.c.token != "")
-        held_messages = select(effects.c.key, effects.c.lease).where(effects.c.token != "")
+        held_messages = select(outbox.c.key, outbox.c.lease).where(outbox.c.token != "")
         try:
             async with engine.connect() as connection:
                 rows = [*await connection.execute(held_attempts), *await connection.execute(held_messages)]

@@ -70,7 +70,7 @@ def plan(key: AttemptKey = KEY, id: str = "plan-1") -> Plan:
     )
 
 
-def effect(key: str = "effect-1", *, created: float = 200.0, expires: float = 3800.0) -> OutboxMessage:
+def outbox_message(key: str = "effect-1", *, created: float = 200.0, expires: float = 3800.0) -> OutboxMessage:
     return OutboxMessage(key, MessageKind.RECOVERY, "recovery", b'{"action":"cordon"}', created, expires)
 
 

@@ -22,7 +22,7 @@ from diagnoser.model.access import Owner, Viewer
 from diagnoser.model.errors import OwnerMoved
 from diagnoser.model.logs import Cursor
 from diagnoser.model.queries import PlanFilter
-from tests.contract.records import OUT, TIMING, append, effect, plan, record
+from tests.contract.records import OUT, TIMING, append, outbox_message, plan, record
 
 ID, TENANT = "slurm-main-124", "alice"
 KEY, OWN = AttemptKey(ID), AttemptKey(own_job_id(ID, TENANT))
@@ -126,7 +126,7 @@ async def test_an_id_that_a_scheduler_gives_anew_begins_empty(store: SqlStore) -
     await store.logs.append([append(KEY, fatal=True)])
     await store.jobs.add_event(KEY, TOLD)
     (claim,) = await store.work.claim_attempts(400.0, TIMING, 60.0, 10)
-    await store.work.save_diagnosis(claim, record("01", claim), plan(KEY), [effect("e")])
+    await store.work.save_diagnosis(claim, record("01", claim), plan(KEY), [outbox_message("e")])
     await store.jobs.register(replace(AGENTS, tenant="uid 1001"), 1)
     assert len(await store.logs.pieces(KEY)) == 1
     await store.jobs.register(AGENTS, 1)
@@ -144,7 +144,7 @@ async def test_the_first_registration_withdraws_what_others_brought_about(store:
     await store.jobs.add_event(KEY, SAID)
     (claim,) = await store.work.claim_attempts(400.0, TIMING, 60.0, 10)
     made = replace(plan(KEY), state=PlanState.SENT)
-    await store.work.save_diagnosis(claim, record("01", claim), made, [effect("e")])
+    await store.work.save_diagnosis(claim, record("01", claim), made, [outbox_message("e")])
     await store.jobs.register(AGENTS, 1)
     (withdrawn,) = await store.plans.page(PlanFilter(), "", 10)
     assert (withdrawn.state, await end_of(store)) == (PlanState.SUPERSEDED, None)

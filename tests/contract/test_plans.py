@@ -25,7 +25,7 @@ from diagnoser.model.plans import PlanTransition
 from diagnoser.model.queries import PlanFilter
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.policy import in_mode
-from tests.contract.records import KEY, append, claimed, effect, plan, record, the_claim
+from tests.contract.records import KEY, append, claimed, outbox_message, plan, record, the_claim
 from tests.proofs import take
 
 NOW = 1000.0
@@ -105,7 +105,7 @@ async def test_changes_at_once_are_decided_one_after_the_other(store: SqlStore, 
     def approve(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
         assert given is not None
         return TransitionResult(
-            plan_states.approve(given, by="maria", comment="", now=NOW, life=60.0), messages=(effect("told"),)
+            plan_states.approve(given, by="maria", comment="", now=NOW, life=60.0), messages=(outbox_message("told"),)
         )
 
     tries = await asyncio.gather(
@@ -259,7 +259,7 @@ async def test_a_breaker_is_reset_with_a_comment(store: SqlStore) -> None:
 async def test_effects_are_paged_and_tried_again(store: SqlStore) -> None:
     """Only what was given up can be tried again, and it is due at once."""
     await put(store, acting())
-    made = tuple(effect(key, created=NOW, expires=NOW + 10) for key in "abc")
+    made = tuple(outbox_message(key, created=NOW, expires=NOW + 10) for key in "abc")
     await store.plans.change(acting().id, NOW, lambda given, _: TransitionResult(given, messages=made))
     for due, state in zip(await store.outbox.claim(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
         await store.outbox.record_delivery(due, state, error="HTTP 410" if state == "dead" else "")

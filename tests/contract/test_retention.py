@@ -29,7 +29,7 @@ from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.observability.metrics import Metrics
 from diagnoser.worker.retention import DAY, PAUSE, Retention, RetentionAges
-from tests.contract.records import append, effect, plan, record, the_claim
+from tests.contract.records import append, outbox_message, plan, record, the_claim
 
 OLD = 1_000.0
 CUTOFF = 10_000.0
@@ -110,9 +110,8 @@ async def test_messages_go_once_they_are_done(store: SqlStore) -> None:
     """Those that are pending stay, however old."""
     await store.logs.append([append(fatal=True)])
     claim = await the_claim(store)
-    await store.work.save_diagnosis(
-        claim, record("01", claim), None, [effect("a"), effect("b"), effect("c", created=CUTOFF)]
-    )
+    messages = [outbox_message("a"), outbox_message("b"), outbox_message("c", created=CUTOFF)]
+    await store.work.save_diagnosis(claim, record("01", claim), None, messages)
     due = {message.message.key: message for message in await store.outbox.claim(CUTOFF, 60.0, 10)}
     for key in ("a", "c"):
         await store.outbox.record_delivery(due[key], "sent")

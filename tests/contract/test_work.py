@@ -10,7 +10,7 @@ from diagnoser.model import AttemptKey, Event, EventKind, EvidenceKind, RuntimeF
 from diagnoser.model.errors import Conflict, DiagnoserError
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.work import Claim
-from tests.contract.records import KEY, OUT, TIMING, append, claimed, diagnosis, effect, plan, record, the_claim
+from tests.contract.records import KEY, OUT, TIMING, append, claimed, diagnosis, outbox_message, plan, record, the_claim
 
 EVERYTHING = DiagnosisFilter(current_only=False)
 
@@ -185,7 +185,7 @@ async def test_a_save_stores_diagnosis_plan_and_effects(store: SqlStore) -> None
     """All three are there after the save, and the diagnosis shows its plan."""
     await more(store, 100.0, fatal=True)
     claim = await the_claim(store)
-    await store.work.save_diagnosis(claim, record("01", claim), plan(), [effect("a"), effect("b")])
+    await store.work.save_diagnosis(claim, record("01", claim), plan(), [outbox_message("a"), outbox_message("b")])
     found = await store.diagnoses.find("01")
     assert found is not None
     assert found == replace(record("01", claim), plan=plan())
@@ -193,28 +193,28 @@ async def test_a_save_stores_diagnosis_plan_and_effects(store: SqlStore) -> None
 
 
 async def test_a_save_that_fails_at_its_last_row_leaves_nothing(store: SqlStore) -> None:
-    """Diagnosis, plan, effects and the end of the lease are one transaction."""
+    """Diagnosis, plan, messages and the end of the lease are one transaction."""
     await more(store, 100.0, fatal=True)
     claim = await the_claim(store)
-    unstorable = replace(effect("b"), target="\udcff")
+    unstorable = replace(outbox_message("b"), target="\udcff")
     with pytest.raises((DiagnoserError, ValueError)):
-        await store.work.save_diagnosis(claim, record("01", claim), plan(), [effect("a"), unstorable])
+        await store.work.save_diagnosis(claim, record("01", claim), plan(), [outbox_message("a"), unstorable])
     assert await store.diagnoses.page(EVERYTHING, "", 10) == []
     assert await store.outbox.messages() == []
     assert (await store.jobs.attempts(KEY.job))[0].diagnosed == 0
-    await store.work.save_diagnosis(claim, record("01", claim), plan(), [effect("a")])
+    await store.work.save_diagnosis(claim, record("01", claim), plan(), [outbox_message("a")])
 
 
 async def test_a_plan_and_an_effect_that_exist_are_left_as_they_are(store: SqlStore) -> None:
     """What was decided once is not decided again: the second diagnosis shows the first plan."""
     await more(store, 100.0, fatal=True)
     claim = await the_claim(store)
-    await store.work.save_diagnosis(claim, record("01", claim), plan(id="plan-1"), [effect(created=200.0)])
+    await store.work.save_diagnosis(claim, record("01", claim), plan(id="plan-1"), [outbox_message(created=200.0)])
     (sent,) = await store.outbox.claim(300.0, 60.0, 5)
     await store.outbox.record_delivery(sent, "sent")
     await more(store, 300.0)
     again = await the_claim(store)
-    await store.work.save_diagnosis(again, record("02", again), plan(id="plan-2"), [effect(created=400.0)])
+    await store.work.save_diagnosis(again, record("02", again), plan(id="plan-2"), [outbox_message(created=400.0)])
     found = await store.diagnoses.find("02")
     assert found is not None and found.plan is not None and found.plan.id == "plan-1"
     (only,) = await store.outbox.messages()
@@ -260,12 +260,12 @@ async def test_a_release_without_the_lease_changes_nothing(store: SqlStore) -> N
 
 
 async def test_a_better_diagnosis_takes_the_place_of_the_current_one(store: SqlStore) -> None:
-    """The replaced one stays readable, and effects of the better one are stored with it."""
+    """The replaced one stays readable, and messages of the better one are stored with it."""
     await more(store, 100.0, fatal=True)
     claim = await the_claim(store)
     await saved(store, claim, "01")
     better = record("02", claim, diagnosis("the model saw more"))
-    assert await store.work.replace_diagnosis("01", better, plan(), [effect("late")])
+    assert await store.work.replace_diagnosis("01", better, plan(), [outbox_message("late")])
     found = await store.diagnoses.page(EVERYTHING, "", 10)
     assert [(one.id, one.current) for one in found] == [("02", True), ("01", False)]
     assert [one.message.key for one in await store.outbox.messages()] == ["late"]
@@ -278,7 +278,7 @@ async def test_a_better_diagnosis_that_comes_too_late_stores_nothing(store: SqlS
     await saved(store, claim, "01")
     await more(store, 300.0)
     await saved(store, await the_claim(store), "02")
-    assert not await store.work.replace_diagnosis("01", record("03", claim), plan(), [effect("late")])
+    assert not await store.work.replace_diagnosis("01", record("03", claim), plan(), [outbox_message("late")])
     assert [one.id for one in await store.diagnoses.page(EVERYTHING, "", 10)] == ["02", "01"]
     assert await store.outbox.messages() == []
 

@@ -17,7 +17,7 @@ from diagnoser.adapters.http import create_client
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.model import OutboxMessage
 from diagnoser.model.errors import DeliveryError
-from tests.contract.records import effect
+from tests.contract.records import outbox_message
 from tests.e2e.service import DEMO_LOG, SECRET, send, service, until
 from tests.ports import free_port
 
@@ -59,7 +59,7 @@ def acted(folder: Path) -> list[str]:
 
 def told(key: str) -> OutboxMessage:
     body = json.dumps({"type": "recovery.plan", "data": {"key": key, "action": "resubmit"}}).encode()
-    return replace(effect(key), body=body)
+    return replace(outbox_message(key), body=body)
 
 
 async def test_the_service_s_own_plan_is_carried_out_once(tmp_path: Path) -> None:

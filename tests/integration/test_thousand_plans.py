@@ -25,7 +25,7 @@ from structlog.testing import capture_logs
 from diagnoser.adapters.sql import codec
 from diagnoser.adapters.sql.database import insert_new
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.adapters.sql.tables import attempts, effects, jobs, plans
+from diagnoser.adapters.sql.tables import attempts, jobs, outbox, plans
 from diagnoser.adapters.wake_signals import LocalWakeSignal
 from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.agent import runtime, webhook_listener
@@ -136,7 +136,7 @@ def acting(number: int, now: float) -> Plan:
 
 
 async def stored(store: SqlStore, made: Sequence[Plan]) -> None:
-    """Plans with the effects that announce them, as a worker leaves them."""
+    """Plans with the messages that announce them, as a worker leaves them."""
     announce = plan_commands(webhook=True).planner.announce
     row: dict[str, Any] = {"number": 1, "opened": 0.0}
     async with store.db.writing() as connection:
@@ -145,7 +145,7 @@ async def stored(store: SqlStore, made: Sequence[Plan]) -> None:
             await insert_new(connection, jobs, [{"id": plan.job, "body": codec.job_text(Job(plan.job))}])
             await insert_new(connection, attempts, [{"job": plan.job, **row}])
             await insert_new(connection, plans, [codec.plan_row(plan)])
-            await insert_new(connection, effects, [codec.effect_row(one) for one in announce(plan, record)])
+            await insert_new(connection, outbox, [codec.message_row(one) for one in announce(plan, record)])
 
 
 def cluster_of(count: int) -> Cluster:
@@ -175,7 +175,7 @@ async def test_each_of_many_plans_is_carried_out_exactly_once(tmp_path: Path) ->
         slurm = SlurmCluster(Reads(cluster.run, cluster), "east", folder=tmp_path)
         executor: Executor[SlurmState] = Executor(service, slurm, "slurm-1", time.monotonic, time.time)
         agent = asyncio.create_task(runtime.run(executor, woken=bell))
-        sending = asyncio.create_task(outbox(web.store, out).run())
+        sending = asyncio.create_task(sending_outbox(web.store, out).run())
         await asyncio.gather(ended(web.store, clock, bell, agent), delivered(web.store))
         for task in (agent, sending):
             task.cancel()
@@ -188,7 +188,7 @@ async def test_each_of_many_plans_is_carried_out_exactly_once(tmp_path: Path) ->
     assert all(flaky.failed[how] > COUNT / 60 for flaky in (hook, api) for how in (0, 1, 2))
 
 
-def outbox(store: SqlStore, client: httpx.AsyncClient) -> Outbox:
+def sending_outbox(store: SqlStore, client: httpx.AsyncClient) -> Outbox:
     sender = RecoveryWebhook("http://10.0.0.1/plans", SECRET, client, time.time, allow_private=True)
     pace = OutboxConfig(first=0.001, longest=0.01, poll=0.01)
     senders = {MessageKind.RECOVERY: sender}
@@ -209,7 +209,7 @@ async def ended(store: SqlStore, clock: Clock, bell: asyncio.Event, agent: async
 
 async def delivered(store: SqlStore) -> None:
     """Waits for the requests to the recovery webhook; the alerts beside them have no receiver here."""
-    while await count(store, effects, "pending", effects.c.kind == MessageKind.RECOVERY):  # noqa: ASYNC110 - rows
+    while await count(store, outbox, "pending", outbox.c.kind == MessageKind.RECOVERY):  # noqa: ASYNC110 - rows
         await asyncio.sleep(0.5)
 
 

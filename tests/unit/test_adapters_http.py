@@ -16,7 +16,7 @@ from diagnoser.adapters.webhook import RecoveryWebhook
 from diagnoser.channels.slack.sending import SlackWebhook
 from diagnoser.model.alerts import Alert, AlertKind
 from diagnoser.model.errors import BadInput, DeliveryError
-from tests.contract.records import effect
+from tests.contract.records import outbox_message
 from tests.receiver import Receiver, running
 
 NOW = 1_800_000_000.0
@@ -193,12 +193,12 @@ async def test_a_recovery_webhook_is_signed_anew_at_every_try(receiver: Receiver
     times = iter([NOW, NOW + 7.9])
     sender = RecoveryWebhook(receiver.url, SECRET, client, lambda: next(times), allow_private=True)
     for _ in range(2):
-        await sender.send(effect())
+        await sender.send(outbox_message())
     (first, body), (second, _) = receiver.requests
-    assert first["webhook-id"] == second["webhook-id"] == effect().key
+    assert first["webhook-id"] == second["webhook-id"] == outbox_message().key
     assert (first["webhook-timestamp"], second["webhook-timestamp"]) == ("1800000000", "1800000007")
     moment = datetime.fromtimestamp(NOW, UTC)
-    assert first["webhook-signature"] == Webhook(SECRET).sign(effect().key, moment, body.decode())
+    assert first["webhook-signature"] == Webhook(SECRET).sign(outbox_message().key, moment, body.decode())
     assert first["webhook-signature"] != second["webhook-signature"]
 
 

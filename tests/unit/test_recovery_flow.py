@@ -1,4 +1,4 @@
-"""From a failed attempt to a plan on its way: worker, effects and rails over a real store."""
+"""From a failed attempt to a plan on its way: worker, messages and rails over a real store."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -39,7 +39,7 @@ from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.planner import Decision
 from diagnoser.worker.worker import WorkerConfig, is_sound
-from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, effect, plan
+from tests.contract.records import KEY, OUT, TIMING, append, diagnosis, outbox_message, plan
 from tests.databases import sqlite_store
 from tests.scripted_worker import Bystander, delta_of, scripted_worker
 
@@ -96,7 +96,9 @@ class Bench(Bystander):
     def decide(self, claim: Claim, diagnosis: Diagnosis, now: float) -> Decision:
         number = next(self.numbers)
         record = DiagnosisRecord(f"{number:02}", claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
-        return Decision(record, plan(), (effect(f"effect-{number}"),), lambda proposal, _: TransitionResult(proposal))
+        return Decision(
+            record, plan(), (outbox_message(f"effect-{number}"),), lambda proposal, _: TransitionResult(proposal)
+        )
 
     async def lines(self, at: float = 100.0, fatal: bool = True, text: str = "a line") -> None:
         read: Cursor | None = (await self.store.logs.cursors([KEY]))[KEY].get(OUT)
@@ -130,7 +132,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 async def test_a_due_attempt_is_diagnosed_and_saved_with_what_follows(store: SqlStore) -> None:
-    """One step turns a due attempt into diagnosis, plan and effects, and wakes the outbox."""
+    """One step turns a due attempt into diagnosis, plan and messages, and wakes the outbox."""
     bench = Bench(store)
     await store.jobs.register(Job(KEY.job, cluster="east", created=50.0))
     await bench.lines(text="one")
@@ -251,7 +253,7 @@ async def test_a_worker_that_died_before_the_save_is_replaced(store: SqlStore) -
 
 
 async def test_a_worker_that_is_cancelled_half_way_leaves_nothing_behind(store: SqlStore) -> None:
-    """Killed between the verdict and the save, an attempt has no diagnosis and no effects, and is done again."""
+    """Killed between the verdict and the save, an attempt has no diagnosis and no messages, and is done again."""
     bench = Bench(store)
     await bench.lines()
     save, reached = store.work.save_diagnosis, asyncio.Event()

@@ -23,7 +23,7 @@ from diagnoser.model.plans import DueMessage, OutboxRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import Clock, Sender
 from diagnoser.worker.outbox import LONGEST_PAUSE, SLOW_PAUSE, Outbox, OutboxConfig, RateLimiter
-from tests.contract.records import append, effect, record, the_claim
+from tests.contract.records import append, outbox_message, record, the_claim
 from tests.databases import sqlite_store
 from tests.in_memory import RecordingSender
 from tests.receiver import Handler, Receiver, running
@@ -57,11 +57,11 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
     await opened.close()
 
 
-async def put(store: SqlStore, *effects: OutboxMessage) -> None:
+async def put(store: SqlStore, *messages: OutboxMessage) -> None:
     """Effects get into the store the one way there is: with a diagnosis."""
     await store.logs.append([append(fatal=True)])
     claim = await the_claim(store)
-    await store.work.save_diagnosis(claim, record("01", claim), None, effects)
+    await store.work.save_diagnosis(claim, record("01", claim), None, messages)
 
 
 def outbox(
@@ -84,11 +84,11 @@ async def only(store: SqlStore) -> OutboxRecord:
 
 async def test_a_due_effect_is_sent_once(store: SqlStore) -> None:
     """After the delivery nothing is due, and the count tells of one that was sent."""
-    await put(store, effect())
+    await put(store, outbox_message())
     sender, metrics = RecordingSender(), Metrics(CollectorRegistry())
     box = outbox(store, sender, Time(), metrics=metrics)
     assert (await box.step(), await box.step()) == (1, 0)
-    assert sender.sent == [effect()]
+    assert sender.sent == [outbox_message()]
     assert (await only(store)).state == "sent"
     labels = {"kind": "recovery", "result": "sent"}
     assert metrics.registry.get_sample_value("diagnoser_outbox_deliveries_total", labels) == 1
@@ -96,7 +96,7 @@ async def test_a_due_effect_is_sent_once(store: SqlStore) -> None:
 
 async def test_each_failure_doubles_the_longest_wait(store: SqlStore) -> None:
     """The wait is drawn from 0 to 2, 4, 8 ... seconds, at most ten minutes."""
-    await put(store, effect(expires=1e9))
+    await put(store, outbox_message(expires=1e9))
     clock, waits = Time(), []
     box = outbox(store, RecordingSender([DOWN] * 12), clock)
     for _ in range(12):
@@ -109,8 +109,8 @@ async def test_each_failure_doubles_the_longest_wait(store: SqlStore) -> None:
 
 
 async def test_the_wait_is_drawn_from_the_whole_range(store: SqlStore) -> None:
-    """Full jitter: effects that failed together do not come back together."""
-    await put(store, *(effect(f"key-{number}", expires=1e9) for number in range(16)))
+    """Full jitter: messages that failed together do not come back together."""
+    await put(store, *(outbox_message(f"key-{number}", expires=1e9) for number in range(16)))
     await outbox(store, RecordingSender([DOWN] * 16), Time(), random.Random(7)).step()
     waits = sorted(found.due - 300.0 for found in await store.outbox.messages())
     assert len(set(waits)) == 16
@@ -119,7 +119,7 @@ async def test_the_wait_is_drawn_from_the_whole_range(store: SqlStore) -> None:
 
 async def test_the_receivers_own_wish_is_honoured(store: SqlStore) -> None:
     """An effect is not tried before the time that the receiver asked for."""
-    await put(store, effect(expires=1e9))
+    await put(store, outbox_message(expires=1e9))
     wish = DeliveryError("HTTP 429", permanent=False, retry_after=90.0)
     await outbox(store, RecordingSender([wish]), Time()).step()
     assert (await only(store)).due == 390.0
@@ -127,7 +127,7 @@ async def test_the_receivers_own_wish_is_honoured(store: SqlStore) -> None:
 
 async def test_what_another_try_cannot_help_is_given_up_at_once(store: SqlStore) -> None:
     """A permanent refusal is dead after one try, with its error."""
-    await put(store, effect())
+    await put(store, outbox_message())
     await outbox(store, RecordingSender([REFUSED]), Time()).step()
     found = await only(store)
     assert (found.state, found.tries, found.error) == ("dead", 1, "HTTP 404")
@@ -135,14 +135,14 @@ async def test_what_another_try_cannot_help_is_given_up_at_once(store: SqlStore)
 
 async def test_an_effect_without_a_receiver_is_dead(store: SqlStore) -> None:
     """A receiver that was taken out of the settings leaves no effect waiting for ever."""
-    await put(store, effect())
+    await put(store, outbox_message())
     await outbox(store, None, Time()).step()
     assert (await only(store)).state == "dead"
 
 
 async def test_an_effect_that_expired_is_not_sent(store: SqlStore) -> None:
     """Old advice is worse than none: after the expiry nothing leaves."""
-    await put(store, effect(expires=3800.0))
+    await put(store, outbox_message(expires=3800.0))
     clock, sender = Time(), RecordingSender()
     clock.now = 3800.0
     await outbox(store, sender, clock).step()
@@ -153,7 +153,7 @@ async def test_an_effect_that_expired_is_not_sent(store: SqlStore) -> None:
 
 async def test_retries_end_with_the_expiry(store: SqlStore) -> None:
     """A wait never passes the expiry, so a receiver that stays away leads to an end on time."""
-    await put(store, effect(expires=301.0))
+    await put(store, outbox_message(expires=301.0))
     clock = Time()
     box = outbox(store, RecordingSender([DOWN] * 9), clock)
     await box.step()
@@ -167,12 +167,12 @@ async def test_a_sender_with_a_fault_does_not_stop_the_others(store: SqlStore) -
     """An unexpected exception is one failed try of one effect."""
 
     class Faulty(RecordingSender):
-        async def send(self, effect: OutboxMessage) -> None:
-            if effect.key == "bad":
+        async def send(self, outbox_message: OutboxMessage) -> None:
+            if outbox_message.key == "bad":
                 raise KeyError("a fault of our own")
-            await super().send(effect)
+            await super().send(outbox_message)
 
-    await put(store, effect("bad"), effect("good"))
+    await put(store, outbox_message("bad"), outbox_message("good"))
     sender = Faulty()
     await outbox(store, sender, Time()).step()
     assert {found.message.key: found.state for found in await store.outbox.messages()} == {
@@ -185,10 +185,10 @@ async def test_a_receiver_that_never_answers_is_tried_again(store: SqlStore) -> 
     """One try has a bound, whatever the sender does."""
 
     class Silent(RecordingSender):
-        async def send(self, effect: OutboxMessage) -> None:
+        async def send(self, outbox_message: OutboxMessage) -> None:
             await LocalWakeSignal().wait(3600.0)
 
-    await put(store, effect())
+    await put(store, outbox_message())
     await outbox(store, Silent(), Time(), pace=OutboxConfig(send=0.01)).step()
     found = await only(store)
     assert (found.state, found.error) == ("pending", "no answer in time")
@@ -199,14 +199,14 @@ async def test_a_receiver_that_does_not_answer_holds_up_no_other(store: SqlStore
     clock, sent = Time(), list[str]()
 
     class Slow(RecordingSender):
-        async def send(self, effect: OutboxMessage) -> None:
-            if effect.target == "slow":
+        async def send(self, outbox_message: OutboxMessage) -> None:
+            if outbox_message.target == "slow":
                 clock.now += 30.0
                 raise DOWN
-            sent.append(effect.key)
+            sent.append(outbox_message.key)
 
-    waiting = [replace(effect(f"a{number:03}"), target="slow") for number in range(200)]
-    await put(store, *(replace(message, expires=clock.now + 86_400.0) for message in (*waiting, effect("b"))))
+    waiting = [replace(outbox_message(f"a{number:03}"), target="slow") for number in range(200)]
+    await put(store, *(replace(message, expires=clock.now + 86_400.0) for message in (*waiting, outbox_message("b"))))
     working = outbox(store, Slow(), clock, pace=OutboxConfig(at_once=2))
     while not sent:
         await working.step()
@@ -220,14 +220,14 @@ class Stuck(RecordingSender):
         super().__init__()
         self.under_way = asyncio.Queue[str]()
 
-    async def send(self, effect: OutboxMessage) -> None:
-        self.under_way.put_nowait(effect.key)
+    async def send(self, outbox_message: OutboxMessage) -> None:
+        self.under_way.put_nowait(outbox_message.key)
         await asyncio.Event().wait()
 
 
 async def test_what_is_being_sent_at_a_stop_is_free_at_once(store: SqlStore) -> None:
     """Another replica, or the next start, sends it under its key, and the try that was cut off does not count."""
-    await put(store, effect("a"), effect("b"))
+    await put(store, outbox_message("a"), outbox_message("b"))
     stuck, sender, clock = Stuck(), RecordingSender(), Time()
     stopped = asyncio.create_task(outbox(store, stuck, clock).run())
     assert {await stuck.under_way.get(), await stuck.under_way.get()} == {"a", "b"}
@@ -241,7 +241,7 @@ async def test_what_is_being_sent_at_a_stop_is_free_at_once(store: SqlStore) -> 
 
 async def test_a_slow_send_keeps_its_lease(store: SqlStore) -> None:
     """However long it takes, nobody else sends meanwhile."""
-    await put(store, effect())
+    await put(store, outbox_message())
     stuck, clock = Stuck(), Time()
     renewals = asyncio.Queue[float]()
     extend = store.outbox.extend
@@ -264,7 +264,7 @@ async def test_a_slow_send_keeps_its_lease(store: SqlStore) -> None:
 
 def test_a_rest_ends_though_the_clock_was_set_back() -> None:
     """A target that is slow rests for longer each time, two minutes at most by any clock; one that answers does not."""
-    limiter, message, rests = RateLimiter({}), effect(), list[float]()
+    limiter, message, rests = RateLimiter({}), outbox_message(), list[float]()
     now = 10_000.0
     for _ in range(4):
         limiter.note(message.target, now, slow=True)
@@ -279,7 +279,7 @@ def test_a_rest_ends_though_the_clock_was_set_back() -> None:
 
 async def test_an_effect_whose_record_failed_is_sent_again_under_its_key(store: SqlStore) -> None:
     """At least once: a database that was away after the send leads to a second send when the lease ends."""
-    await put(store, effect())
+    await put(store, outbox_message())
     sender, clock = RecordingSender(), Time()
     box = outbox(store, sender, clock)
     settle = store.outbox.record_delivery
@@ -327,7 +327,7 @@ async def test_every_effect_arrives_at_a_receiver_that_fails_three_times_in_ten(
     """Over real HTTP: nothing is lost, nothing that was answered is repeated, each signature holds."""
     keys = [f"key-{number:03}" for number in range(120)]
     now = time.time()
-    await put(store, *(replace(effect(key, created=now - 1.0), expires=now + 3600.0) for key in keys))
+    await put(store, *(replace(outbox_message(key, created=now - 1.0), expires=now + 3600.0) for key in keys))
     receiver, client = Receiver(Flaky), create_client()
     with running(receiver):
         sender = RecoveryWebhook(receiver.url, SECRET, client, time.time, allow_private=True)
@@ -343,8 +343,8 @@ async def test_every_effect_arrives_at_a_receiver_that_fails_three_times_in_ten(
 
 async def test_sends_to_one_target_keep_their_distance(store: SqlStore) -> None:
     """Two a second: the others wait their turn without spending tries, and other targets do not wait."""
-    many = [effect(f"key-{number}") for number in range(6)]
-    free = replace(effect("free"), target="elsewhere")
+    many = [outbox_message(f"key-{number}") for number in range(6)]
+    free = replace(outbox_message("free"), target="elsewhere")
     await put(store, *many, free)
     clock, sender = Time(), RecordingSender()
     box = outbox(store, sender, clock, pace=replace(PACE, rates={"recovery": 2.0}))
@@ -359,7 +359,7 @@ async def test_sends_to_one_target_keep_their_distance(store: SqlStore) -> None:
 
 async def test_a_turn_after_the_expiry_is_not_waited_for(store: SqlStore) -> None:
     """One an hour, and the second message is good for a minute: it is given up when the minute is over."""
-    await put(store, effect("first"), effect("second", expires=360.0))
+    await put(store, outbox_message("first"), outbox_message("second", expires=360.0))
     clock, sender = Time(), RecordingSender()
     box = outbox(store, sender, clock, pace=replace(PACE, rates={"recovery": 1 / 3600.0}))
     await box.step()

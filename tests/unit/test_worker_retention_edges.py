@@ -1,4 +1,4 @@
-"""What goes first, by which name it is counted, and how an effect that could not be sent is tried again."""
+"""What goes first, by which name it is counted, and how an message that could not be sent is tried again."""
 
 import asyncio
 from collections.abc import Sequence
@@ -196,7 +196,7 @@ class Receiver:
 
     error: Exception | None = None
 
-    async def send(self, effect: OutboxMessage) -> None:
+    async def send(self, message: OutboxMessage) -> None:
         if self.error:
             raise self.error
 

@@ -155,17 +155,17 @@ def breaker_row(state: BreakerState, cluster: str) -> dict[str, Any]:
     return fields_of(state, ("scope", "tripped")) | {"cluster": cluster, "body": _BREAKER.dump(state)}
 
 
-def effect_row(effect: OutboxMessage) -> dict[str, Any]:
-    row = fields_of(effect, ("key", "target", "body", "created", "expires"))
-    return row | {"kind": effect.kind.value, "state": "pending", "due": effect.created}
+def message_row(message: OutboxMessage) -> dict[str, Any]:
+    row = fields_of(message, ("key", "target", "body", "created", "expires"))
+    return row | {"kind": message.kind.value, "state": "pending", "due": message.created}
 
 
-def effect_of(row: RowMapping) -> OutboxMessage:
+def message_of(row: RowMapping) -> OutboxMessage:
     return read_record(OutboxMessage, row, body=bytes(row["body"]))
 
 
-def effect_record_of(row: RowMapping) -> OutboxRecord:
-    return read_record(OutboxRecord, row, message=effect_of(row))
+def outbox_record_of(row: RowMapping) -> OutboxRecord:
+    return read_record(OutboxRecord, row, message=message_of(row))
 
 
 def feedback_row(feedback: Feedback) -> dict[str, Any]:

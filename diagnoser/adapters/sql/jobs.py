@@ -17,11 +17,11 @@ from diagnoser.adapters.sql.tables import (
     allocations,
     attempts,
     diagnoses,
-    effects,
     events,
     jobs,
     metadata,
     nodes,
+    outbox,
     plans,
 )
 from diagnoser.localize.checkpoints import EVENTS_MAX, surplus
@@ -322,8 +322,8 @@ async def withdraw_plans(connection: AsyncConnection, which: ColumnElement[bool]
         reason = PlanReason.LATER_DIAGNOSIS
         plan = with_state(codec.plan_of(body), PlanState.SUPERSEDED, reason, by=DIAGNOSER, why=why, now=now)
         await connection.execute(update(plans).where(plans.c.key == plan.key).values(codec.plan_row(plan)))
-        told = and_(effects.c.key == plan.key, effects.c.state == "pending")
-        await connection.execute(update(effects).where(told).values(state="withheld", error=why))
+        told = and_(outbox.c.key == plan.key, outbox.c.state == "pending")
+        await connection.execute(update(outbox).where(told).values(state="withheld", error=why))
 
 
 async def find_allocation(connection: AsyncConnection, key: AttemptKey) -> tuple[str, ...]:

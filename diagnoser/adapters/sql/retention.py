@@ -29,7 +29,6 @@ from diagnoser.adapters.sql.tables import (
     confirmed_failures,
     deltas,
     diagnoses,
-    effects,
     feedback,
     incident_attempts,
     incidents,
@@ -38,6 +37,7 @@ from diagnoser.adapters.sql.tables import (
     node_events,
     node_requests,
     node_snapshots,
+    outbox,
     plans,
     revisions,
     runtime_files,
@@ -116,9 +116,9 @@ class RetentionRepository(Repository):
 
     async def drop_messages(self, before: float, limit: int) -> int:
         """Drop messages made before, that were sent, expired or given up."""
-        over = and_(effects.c.state.in_(("sent", "withheld", *sorted(GIVEN_UP))), effects.c.created < before)
+        over = and_(outbox.c.state.in_(("sent", "withheld", *sorted(GIVEN_UP))), outbox.c.created < before)
         dropped = await self._db.drop_rows(
-            select(effects.c.key).where(over).order_by(effects.c.created), limit, effects.c.key
+            select(outbox.c.key).where(over).order_by(outbox.c.created), limit, outbox.c.key
         )
         if dropped < limit:  # what was told about them, last
             async with self._db.writing() as connection:

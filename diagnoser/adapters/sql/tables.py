@@ -415,7 +415,7 @@ breakers = _table(
 )
 """One row a scope. The row of the whole cluster is also the lock under which plans of that cluster are decided."""
 
-effects = _table(
+outbox = _table(
     "effects",
     Column("key", Text, primary_key=True),
     *_texts("kind", "target"),

@@ -21,8 +21,8 @@ from diagnoser.adapters.sql.tables import (
     attempts,
     blind_spots,
     breakers,
-    effects,
     events,
+    outbox,
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
 from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, BlindSpot, PoolUse, Vitals, Waiting
@@ -53,7 +53,7 @@ class VitalRepository(Repository):
             _was_announced(),
         )
         silent = and_(runs, row.last_line <= now - silent_seconds)
-        is_pending, was_tried = effects.c.state == "pending", effects.c.tries > 0
+        is_pending, was_tried = outbox.c.state == "pending", outbox.c.tries > 0
         async with self._db.reading() as connection:
             newest = await _newest_line(connection, now)
             return Vitals(
@@ -69,20 +69,18 @@ class VitalRepository(Repository):
                 due=await _waiting(connection, IS_OPEN, _waits_since(), row.job),
                 messages=await _waiting(
                     connection,
-                    and_(is_pending, effects.c.due <= now, effects.c.lease <= now),
-                    effects.c.due,
-                    effects.c.target,
+                    and_(is_pending, outbox.c.due <= now, outbox.c.lease <= now),
+                    outbox.c.due,
+                    outbox.c.target,
                 ),
-                undelivered=await _waiting(
-                    connection, and_(is_pending, was_tried), effects.c.created, effects.c.target
-                ),
+                undelivered=await _waiting(connection, and_(is_pending, was_tried), outbox.c.created, outbox.c.target),
                 raw_bytes=int(await scalar(connection, select(func.sum(row.raw_bytes)).where(HAS_RAW), 0)),
                 leased={
                     "attempt": await _count(connection, and_(IS_OPEN, row.lease > now, row.token != "")),
                     "compaction": await _count(connection, and_(HAS_RAW, row.compacting > now)),
                     "message": await scalar(
                         connection,
-                        select(func.count()).select_from(effects).where(is_pending, effects.c.lease > now),
+                        select(func.count()).select_from(outbox).where(is_pending, outbox.c.lease > now),
                         0,
                     ),
                 },

@@ -150,7 +150,7 @@ class WorkRepository(Repository):
         claim: Claim,
         record: DiagnosisRecord,
         plan: Plan | None,
-        effects: Sequence[OutboxMessage],
+        messages: Sequence[OutboxMessage],
         transition: PlanTransition | None = None,
     ) -> TransitionResult:
         """One transaction: diagnosis, plan, messages, attempt marked as diagnosed at the claim's revision, lease ended.
@@ -160,14 +160,14 @@ class WorkRepository(Repository):
         """
         async with self._db.writing() as connection:
             await _change_claimed(connection, claim, _diagnosed_values(claim, record))
-            return await _store(connection, record, plan, effects, transition)
+            return await _store(connection, record, plan, messages, transition)
 
     async def replace_diagnosis(
         self,
         replaced: str,
         record: DiagnosisRecord,
         plan: Plan | None,
-        effects: Sequence[OutboxMessage],
+        messages: Sequence[OutboxMessage],
         transition: PlanTransition | None = None,
     ) -> TransitionResult | None:
         """Replace the diagnosis ``replaced`` (an id) by a better one of the same revision, with plan and messages.
@@ -180,7 +180,7 @@ class WorkRepository(Repository):
         async with self._db.writing() as connection:
             if not await _replace(connection, is_current):
                 return None
-            return await _store(connection, record, plan, effects, transition)
+            return await _store(connection, record, plan, messages, transition)
 
     async def release(self, claim: Claim, until: float = 0.0, patience: float | None = None) -> None:
         """The log shows no failure: no diagnosis is stored, and the attempt's fatal mark is cleared.

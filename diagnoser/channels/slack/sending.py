@@ -80,8 +80,8 @@ class SlackAnswers:
     transport: Transport
     methods: SlackMethods | None
 
-    async def send(self, effect: OutboxMessage) -> None:
-        answer = orjson.loads(effect.body)
+    async def send(self, message: OutboxMessage) -> None:
+        answer = orjson.loads(message.body)
         if "method" in answer:
             if self.methods is None:
                 raise Withheld("no Slack bot is configured any more")

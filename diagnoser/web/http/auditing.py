@@ -1,6 +1,6 @@
 """Every call that may change something leaves an entry in the audit log.
 
-The store writes entries itself, in the transaction of each effect (``ports.audit``). Here is what they are written in
+The store writes entries itself, in the transaction of each change (``ports.audit``). Here is what they are written in
 the name of, and the entry of a call that had no effect in the store or was refused.
 """
 

@@ -65,13 +65,13 @@ def _killed(url: str, folder: Path, after: float | None) -> int:
 async def _begin(url: str, folder: Path) -> None:
     store = await open_store(url)
     (folder / "killed").touch()  # only the coordinator is killed
-    await store.trials.add_run(trial_run(folder, judged(folder, suite(folder, TASKS, seconds=0.03))))
+    await store.evaluations.add_run(trial_run(folder, judged(folder, suite(folder, TASKS, seconds=0.03))))
     await store.close()
 
 
 async def _progress(url: str) -> RunProgress:
     store = await open_store(url)
-    progress = await store.trials.progress("r1")
+    progress = await store.evaluations.progress("r1")
     await store.close()
     assert progress is not None
     return progress

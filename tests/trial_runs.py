@@ -17,6 +17,7 @@ from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.evaluations import (
+    EvaluationRun,
     Model,
     Node,
     RunProgress,
@@ -25,7 +26,6 @@ from diagnoser.model.evaluations import (
     ShardState,
     Suite,
     Task,
-    TrialRun,
     TrialState,
 )
 from diagnoser.ports import NodeExecutor
@@ -112,10 +112,10 @@ def judged(folder: Path, given: Suite) -> Suite:
     return replace(given, tasks=(*given.tasks, task), models=(Model("judge", str(folder / "judge"), server, "9B"),))
 
 
-def trial_run(folder: Path, given: Suite | None = None, name: str = "r1") -> TrialRun:
+def trial_run(folder: Path, given: Suite | None = None, name: str = "r1") -> EvaluationRun:
     directory = folder / name
     directory.mkdir(exist_ok=True)
-    return TrialRun(name, given or suite(folder), "local", str(directory), str(folder), time.time())
+    return EvaluationRun(name, given or suite(folder), "local", str(directory), str(folder), time.time())
 
 
 def copies(folder: Path) -> CopyLimits:
@@ -129,7 +129,7 @@ def coordinator(
     clock: Callable[[], float] = time.time,
     **more: Any,
 ) -> Coordinator:
-    return Coordinator(store.trials, executor, clock, lambda: secrets.token_hex(4), settings=settings, **more)
+    return Coordinator(store.evaluations, executor, clock, lambda: secrets.token_hex(4), settings=settings, **more)
 
 
 async def carry_out(found: Coordinator, run: str) -> RunProgress:
@@ -141,7 +141,7 @@ async def carry_out(found: Coordinator, run: str) -> RunProgress:
 
 async def main(url: str, run: str) -> None:
     store = await open_store(url)
-    progress = await store.trials.progress(run)
+    progress = await store.evaluations.progress(run)
     assert progress is not None
     executor = LocalExecutor(NODES, copies(Path(progress.run.directory)))
     await carry_out(coordinator(store, executor), run)

@@ -16,7 +16,7 @@ from diagnoser.adapters import files
 from diagnoser.agent.kubernetes.command import kubernetes_client
 from diagnoser.evaluations.weights import CopyLimits
 from diagnoser.model.errors import BadInput
-from diagnoser.model.evaluations import Node, TrialRun
+from diagnoser.model.evaluations import EvaluationRun, Node
 from diagnoser.model.record_json import fields_of
 from diagnoser.observability.logging import set_up
 from diagnoser.ports import NodeExecutor
@@ -81,7 +81,7 @@ class KubernetesOptions:
 
 @asynccontextmanager
 async def kubernetes_executor(
-    options: KubernetesOptions, run: TrialRun, nodes: Sequence[Node]
+    options: KubernetesOptions, run: EvaluationRun, nodes: Sequence[Node]
 ) -> AsyncIterator[NodeExecutor]:
     """What the API server, or a pod, would refuse is refused before anything is started. Raises BadInput, Denied,
     Unavailable."""
@@ -165,7 +165,7 @@ def _user(text: str) -> tuple[int, int]:
     return user, group
 
 
-def _check_places(volumes: Iterable[str], run: TrialRun) -> None:
+def _check_places(volumes: Iterable[str], run: EvaluationRun) -> None:
     """Check that what pods read and write is on a file system that they have."""
     places = [Path(run.folder), Path(run.directory)]
     places += filter(Path.exists, map(Path(run.directory).joinpath, run.suite.all_checkpoints))

@@ -119,7 +119,7 @@ def _stored_runtimes(suite: Suite) -> tuple[list[Runtime], str]:
     try:
         if asyncio.run(administration.schema(site().database_url)) != head():
             raise BadInput("the database has another version")
-        found = with_store(lambda store: store.trials.runtimes(names, RUNTIMES), "evaluations plan")
+        found = with_store(lambda store: store.evaluations.runtimes(names, RUNTIMES), "evaluations plan")
     except (BadInput, Unavailable) as error:
         return [], f"of the suite, and guesses by size ({error})"
     if not found:

@@ -29,11 +29,11 @@ from diagnoser.evaluations.progress import samples, samples_stored
 from diagnoser.evaluations.weights import CopyLimits, default_folder
 from diagnoser.model.errors import BadInput, Conflict, Unavailable
 from diagnoser.model.evaluations import (
+    EvaluationRun,
     Node,
     RunProgress,
     RunState,
     Suite,
-    TrialRun,
     TrialState,
 )
 from diagnoser.observability.logging import set_up
@@ -159,7 +159,7 @@ class RunOptions:
             raise BadInput("--once is for a suite with follow: {job, every}")
         return suite
 
-    def executor(self, run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
+    def executor(self, run: EvaluationRun) -> AbstractAsyncContextManager[NodeExecutor]:
         """Raises BadInput for nodes that cannot be used."""
         nodes: list[Node] = []
         if self.nodes:
@@ -210,24 +210,22 @@ class _Runner:
     async def _follow(self, store: "SqlStore", suite: Suite) -> bool:
         are_scored, unseen = True, set[str]()
         while True:
-            for trial_run in await _followed(store, self.options, suite, unseen):
-                are_scored &= await self._carry_out(store, trial_run)
+            for run in await _followed(store, self.options, suite, unseen):
+                are_scored &= await self._carry_out(store, run)
             if self.options.once:
                 return are_scored
             await asyncio.sleep(FOLLOW_PAUSE)
 
-    async def _carry_out(self, store: "SqlStore", trial_run: TrialRun, is_new: bool = False) -> bool:
-        async with self.options.executor(trial_run) as executor:
+    async def _carry_out(self, store: "SqlStore", run: EvaluationRun, is_new: bool = False) -> bool:
+        async with self.options.executor(run) as executor:
             if is_new:  # the executor has checked that it can be carried out
-                await store.trials.add_run(trial_run)
-            progress = await _carried_out(
-                store, executor, trial_run, self._settings(trial_run), self.options.as_json, self.service
-            )
+                await store.evaluations.add_run(run)
+            progress = await _carried_out(store, executor, run, self._settings(run), self.options.as_json, self.service)
         show(progress, self.options.as_json)
         return _is_scored(progress)
 
-    def _settings(self, trial_run: TrialRun) -> "CoordinatorSettings":
-        return replace(_settings(trial_run), fast=self.options.fast, patience=self.options.patience * 60)
+    def _settings(self, run: EvaluationRun) -> "CoordinatorSettings":
+        return replace(_settings(run), fast=self.options.fast, patience=self.options.patience * 60)
 
 
 def score(
@@ -256,8 +254,8 @@ def score(
             commands = {task.name: task.score for task in load_suite(suite_file).tasks}
             suite = progress.run.suite
             tasks = tuple(replace(task, score=commands.get(task.name, task.score)) for task in suite.tasks)
-            await store.trials.set_suite(run, replace(suite, tasks=tasks))
-        await store.trials.begin_scoring(run, which, again=True)
+            await store.evaluations.set_suite(run, replace(suite, tasks=tasks))
+        await store.evaluations.begin_scoring(run, which, again=True)
         return await _carried_out(store, _local((), CopyLimits()), progress.run, _settings(progress.run), as_json)
 
     progress = _with_store(act, "evaluations score")
@@ -269,19 +267,19 @@ def score(
 def cancel(run: Run, context: Context = "", as_json: AsJson = False) -> None:
     """End a run, with all that it has running. Its samples and scores stay."""
 
-    def executor_of(trial_run: TrialRun) -> AbstractAsyncContextManager[NodeExecutor]:
-        kind, _, place = trial_run.backend.partition("@")
+    def executor_of(ending: EvaluationRun) -> AbstractAsyncContextManager[NodeExecutor]:
+        kind, _, place = ending.backend.partition("@")
         if kind == KUBERNETES:
             return kubernetes_canceller(place, context)
         if kind == SLURM:
             return nullcontext(_slurm((), CopyLimits(), SlurmOptions()))
-        _require_backend(trial_run, _here())
+        _require_backend(ending, _here())
         return nullcontext(_local((), CopyLimits(default_folder())))
 
     async def act(store: "SqlStore") -> RunProgress:
         ending = (await progress_of(store, run)).run
         async with executor_of(ending) as executor:
-            await store.trials.end_run(run, RunState.CANCELLED, time.time())
+            await store.evaluations.end_run(run, RunState.CANCELLED, time.time())
             return await _coordinator(store, executor, _settings(ending)).step(run)
 
     show(with_store(act, "evaluations cancel"), as_json)
@@ -295,7 +293,7 @@ def _with_store(act: "Callable[[SqlStore], Awaitable[Answer]]", command: str) ->
         raise typer.Exit(130) from None
 
 
-async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen: set[str]) -> list[TrialRun]:
+async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen: set[str]) -> list[EvaluationRun]:
     """List the runs to carry out: those that a follower before this one left, and a new one for each checkpoint that
     is due.
 
@@ -303,7 +301,7 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
     """
     from diagnoser.evaluations.continuous_evaluation import due, run_id, suite_of
 
-    runs = await store.trials.runs(RUNS)
+    runs = await store.evaluations.runs(RUNS)
     left = [run for run in reversed(runs) if _is_left(run, suite, options.backend)]
     assert suite.follow is not None, "the caller follows the suite"
     assert options.suite_file is not None, "a suite is read from a file"
@@ -311,9 +309,9 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
         of_checkpoint = suite_of(suite, saved)
         try:
             name = run_id(of_checkpoint)
-            trial_run = _new_run(options.suite_file, of_checkpoint, name, options.folder, options.backend)
-            await store.trials.add_run(trial_run)
-            left.append(trial_run)
+            run = _new_run(options.suite_file, of_checkpoint, name, options.folder, options.backend)
+            await store.evaluations.add_run(run)
+            left.append(run)
         except BadInput as error:
             if saved.path not in unseen:
                 err.print(f"skipped: {error}", style="yellow")
@@ -323,7 +321,7 @@ async def _followed(store: "SqlStore", options: RunOptions, suite: Suite, unseen
     return left
 
 
-def _is_left(run: TrialRun, suite: Suite, backend: str) -> bool:
+def _is_left(run: EvaluationRun, suite: Suite, backend: str) -> bool:
     """Whether a follower of the suite has begun the run, and not ended it."""
     if run.state is not RunState.RUNNING:
         return False
@@ -351,7 +349,7 @@ def _service(server: str, token_file: str) -> "ServerOptions | None":
     return options
 
 
-def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: str) -> TrialRun:
+def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: str) -> EvaluationRun:
     directory = suite_file.resolve().parent
     for path in suite.all_checkpoints:
         if not path.startswith(("/", ".")):
@@ -363,14 +361,14 @@ def _new_run(suite_file: Path, suite: Suite, name: str, folder: Path, backend: s
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise BadInput(f"{place}: {error.strerror}") from error
-    return TrialRun(name, suite, backend, str(place), str(directory), time.time())
+    return EvaluationRun(name, suite, backend, str(place), str(directory), time.time())
 
 
 def _here() -> str:
     return f"{LOCAL}@{socket.gethostname()}"
 
 
-def _require_backend(run: TrialRun, backend: str) -> None:
+def _require_backend(run: EvaluationRun, backend: str) -> None:
     if run.backend != backend:
         kind, _, place = run.backend.partition("@")
         where = f"on {place}, without --slurm or --kubernetes"
@@ -428,7 +426,7 @@ def _slurm(nodes: Sequence[Node], copies: CopyLimits, options: SlurmOptions) -> 
     return SlurmBatches(nodes, copies, time.time, options.gres, options.sbatch or (), options.sbatch_score or ())
 
 
-def _settings(run: TrialRun) -> "CoordinatorSettings":
+def _settings(run: EvaluationRun) -> "CoordinatorSettings":
     from diagnoser.evaluations.coordinator import CoordinatorSettings
 
     scorers = max(1, (os.cpu_count() or 1) // 2)
@@ -444,14 +442,14 @@ def _coordinator(
     from diagnoser.evaluations.coordinator import Coordinator
 
     return Coordinator(
-        store.trials, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter
+        store.evaluations, executor, time.time, lambda: secrets.token_hex(4), settings=settings, reporter=reporter
     )
 
 
 async def _carried_out(
     store: "SqlStore",
     executor: NodeExecutor,
-    run: TrialRun,
+    run: EvaluationRun,
     settings: "CoordinatorSettings",
     quiet: bool,
     server: "ServerOptions | None" = None,
@@ -477,7 +475,7 @@ async def _carried_out(
             await reporter.finish()
 
 
-def _gone(run: TrialRun, error: Unavailable) -> "FailedTrial":
+def _gone(run: EvaluationRun, error: Unavailable) -> "FailedTrial":
     """The run as a job that has failed: the service diagnoses it, and alerts as it does about failures."""
     from diagnoser.evaluations.reporting import FailedTrial
 
@@ -486,7 +484,7 @@ def _gone(run: TrialRun, error: Unavailable) -> "FailedTrial":
     return FailedTrial(f"evaluation-{run.id}", f"{run.suite.name} evaluation", written, 1)
 
 
-def _shown_in(bars: Progress, run: TrialRun) -> Callable[[RunProgress], None]:
+def _shown_in(bars: Progress, run: EvaluationRun) -> Callable[[RunProgress], None]:
     trials = len(run.suite.checkpoints) * len(run.suite.tasks)
     inferred, scored = bars.add_task("samples"), bars.add_task("trials", total=trials)
 

@@ -1,4 +1,4 @@
-"""`trials status`: how far evaluations are, and what commands show of one."""
+"""`evaluations status`: how far evaluations are, and what commands show of one."""
 
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,7 +9,7 @@ from diagnoser.commands.open_store import with_store
 from diagnoser.commands.terminal import AsJson, iso, out, print_json, print_rows
 from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored
 from diagnoser.model.errors import existing
-from diagnoser.model.evaluations import BatchState, RunProgress, ShardState, TrialRun
+from diagnoser.model.evaluations import BatchState, EvaluationRun, RunProgress, ShardState
 from diagnoser.model.record_json import fields_of
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ def status(
 ) -> None:
     """Show the latest runs, or how far one is, with its scores and why trials failed."""
     if run:
-        show(with_store(lambda store: progress_of(store, run), "trials status"), as_json)
+        show(with_store(lambda store: progress_of(store, run), "evaluations status"), as_json)
         return
-    runs = with_store(lambda store: store.trials.runs(50), "trials status")
+    runs = with_store(lambda store: store.evaluations.runs(50), "evaluations status")
     if as_json:
         for found in runs:
             print_json(_run_fields(found))
@@ -40,7 +40,7 @@ def status(
 
 async def progress_of(store: "SqlStore", run: str) -> RunProgress:
     """Raises NotFound."""
-    return existing(await store.trials.progress(run), f"there is no run {run[:60]!r}")
+    return existing(await store.evaluations.progress(run), f"there is no run {run[:60]!r}")
 
 
 def show(progress: RunProgress, as_json: bool) -> None:
@@ -84,7 +84,7 @@ def _fields(progress: RunProgress) -> dict[str, Any]:
     }
 
 
-def _run_fields(run: TrialRun) -> dict[str, Any]:
+def _run_fields(run: EvaluationRun) -> dict[str, Any]:
     seconds = None
     if run.ended is not None:
         seconds = run.ended - run.created

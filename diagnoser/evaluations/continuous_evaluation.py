@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from diagnoser.localize.checkpoints import Checkpoint, on_the_way
 from diagnoser.model import Attempt
-from diagnoser.model.evaluations import Follow, Suite, TrialRun
+from diagnoser.model.evaluations import EvaluationRun, Follow, Suite
 
 
-def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[TrialRun], suite: str) -> list[Checkpoint]:
+def due(follow: Follow, attempts: Sequence[Attempt], runs: Iterable[EvaluationRun], suite: str) -> list[Checkpoint]:
     """Choose the first verified checkpoint in each ``follow.every`` steps, by the time when it was saved, as far as it
     is newer than the last one evaluated; where none was, the newest checkpoint alone. A run that went back to an
     earlier step passes its steps again: they are due again.
@@ -45,7 +45,7 @@ def _verified(attempts: Sequence[Attempt]) -> list[Checkpoint]:
     return sorted(verified, key=lambda saved: saved.saved)
 
 
-def _last_evaluated(job: str, runs: Iterable[TrialRun], suite: str) -> Follow | None:
+def _last_evaluated(job: str, runs: Iterable[EvaluationRun], suite: str) -> Follow | None:
     """The newest checkpoint of the job that the suite evaluated."""
     earlier: list[Follow] = []
     for run in runs:

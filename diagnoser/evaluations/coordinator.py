@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import structlog
 
-from diagnoser.adapters.sql.trials import TrialRepository
+from diagnoser.adapters.sql.evaluations import EvaluationRepository
 from diagnoser.evaluations.batch_folder import link_samples, read_scores
 from diagnoser.evaluations.progress import job_of
 from diagnoser.evaluations.reporting import FailedTrial, LogReporter
@@ -91,7 +91,7 @@ class CoordinatorSettings:
 class Coordinator:
     """Call ``step`` until it says that the run is over, or ``carry_out``. new_id: a name that was never given."""
 
-    ledger: TrialRepository
+    ledger: EvaluationRepository
     executor: NodeExecutor
     clock: Clock
     new_id: Callable[[], str]

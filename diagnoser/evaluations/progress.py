@@ -8,14 +8,14 @@ from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
+    EvaluationRun,
     RunProgress,
     ShardRecord,
     TrialKey,
-    TrialRun,
 )
 
 
-def job_of(run: TrialRun, checkpoint: str, task: str) -> str:
+def job_of(run: EvaluationRun, checkpoint: str, task: str) -> str:
     """Id of the job as which a trial that failed is diagnosed."""
     return f"trial-{run.id}-{run.suite.checkpoints.index(checkpoint)}-{task}"
 

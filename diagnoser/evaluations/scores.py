@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, median
 
-from diagnoser.model.evaluations import Score, ScoreDrop, Task, TrialRecord, TrialRun, TrialState
+from diagnoser.model.evaluations import EvaluationRun, Score, ScoreDrop, Task, TrialRecord, TrialState
 
 _BEFORE = 3
 """Scores that the expectation is the median of."""
@@ -54,7 +54,7 @@ def step_of(checkpoint: str) -> int | None:
     return int(numbers[-1][:18]) if numbers else None
 
 
-def series(evaluated: Iterable[tuple[TrialRun, Sequence[TrialRecord]]]) -> list[ScoreSeries]:
+def series(evaluated: Iterable[tuple[EvaluationRun, Sequence[TrialRecord]]]) -> list[ScoreSeries]:
     """evaluated: runs with their trials, in any order."""
     by_metric: dict[tuple[str, str, str], dict[str, Score]] = {}
     for run, trials in sorted(evaluated, key=lambda pair: (pair[0].created, pair[0].id)):

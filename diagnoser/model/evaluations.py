@@ -296,7 +296,7 @@ class ScoreDrop:
 
 
 @dataclass(frozen=True, slots=True)
-class TrialRun:
+class EvaluationRun:
     """One evaluation of a suite. backend: which nodes carry it out, such as "local@host" or "slurm". folder: absolute,
     of samples, scores and logs. directory: absolute, where its commands run. cuts: how often its samples were cut into
     shards."""
@@ -379,7 +379,7 @@ class BatchRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunProgress:
-    run: TrialRun
+    run: EvaluationRun
     trials: tuple[TrialRecord, ...]
     shards: tuple[ShardRecord, ...]
     batches: tuple[BatchRecord, ...]

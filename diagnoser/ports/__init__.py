@@ -5,6 +5,7 @@ Times are seconds since the epoch. Every method that waits may raise ``Unavailab
 
 from diagnoser.ports.audit import AuditedCall, auditing, current_call
 from diagnoser.ports.messages import LineSource, Message, MessageSource, SourceLine
+from diagnoser.ports.node_executor import Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
 from diagnoser.ports.services import (
     AlertChannel,
     Archive,
@@ -24,4 +25,3 @@ from diagnoser.ports.services import (
     ToolSpec,
     WakeSignal,
 )
-from diagnoser.ports.trials import Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus

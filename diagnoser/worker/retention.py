@@ -125,7 +125,7 @@ class Retention:
             ("node_events", ages.attempts_days, store.retention.drop_node_events),
             ("node_facts", ages.attempts_days, store.retention.drop_node_facts),
             ("incidents", ages.attempts_days or bool(ages.stored_bytes), store.retention.drop_incidents),
-            ("trials", ages.attempts_days, store.trials.drop),
+            ("trials", ages.attempts_days, store.evaluations.drop),
             ("sessions", SESSION_DAYS, store.users.drop_sessions),
             ("audit", ages.audit_days, store.audit.drop),
         )

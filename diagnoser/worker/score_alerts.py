@@ -35,12 +35,12 @@ class ScoreWatch:
     async def step(self) -> None:
         """Raises Unavailable."""
         now = self.clock()
-        fresh = {run.id: run for run in await self.store.trials.runs(RUNS, now - FRESH_SECONDS)}
+        fresh = {run.id: run for run in await self.store.evaluations.runs(RUNS, now - FRESH_SECONDS)}
         if not fresh:
             return
         suites = {run.suite.name for run in fresh.values()}
-        looked_at = [run for run in await self.store.trials.runs(RUNS) if run.suite.name in suites]
-        trials = await self.store.trials.trials_of([run.id for run in looked_at])
+        looked_at = [run for run in await self.store.evaluations.runs(RUNS) if run.suite.name in suites]
+        trials = await self.store.evaluations.trials_of([run.id for run in looked_at])
         for drop in drops(series((run, trials[run.id]) for run in looked_at)):
             if drop.score.run in fresh:
                 await send(self.store, self.planner.alert_score_drop(drop, now), self.outbox)

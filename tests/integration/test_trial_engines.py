@@ -17,7 +17,7 @@ from diagnoser.evaluations.engines import inspect_engine, opencompass_engine
 from diagnoser.evaluations.engines.lm_eval_engine import metrics_of
 from diagnoser.evaluations.local import LocalExecutor
 from diagnoser.evaluations.suite import read_suite
-from diagnoser.model.evaluations import RunProgress, TrialRun
+from diagnoser.model.evaluations import EvaluationRun, RunProgress
 from tests.databases import sqlite_store
 from tests.environments import ENGINES, OPENCOMPASS
 from tests.thorough import THOROUGH
@@ -107,7 +107,7 @@ async def _scores(folder: Path, engine: str, tasks: Mapping[str, int], more: Map
     suite = read_suite("SUITE.yaml", yaml.safe_dump(given))
     store: SqlStore = await sqlite_store(folder / "test.db")
     (folder / "r1").mkdir()
-    await store.trials.add_run(TrialRun("r1", suite, "local", str(folder / "r1"), str(folder), time.time()))
+    await store.evaluations.add_run(EvaluationRun("r1", suite, "local", str(folder / "r1"), str(folder), time.time()))
     progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(folder)), FAST), "r1")
     await store.close()
     return progress

@@ -76,7 +76,7 @@ async def test_a_server_serves_the_pieces_of_its_slot_and_is_started_again_when_
     store: SqlStore, tmp_path: Path
 ) -> None:
     """One for each checkpoint, and one in place of the one that died; none is left, nor what it had started."""
-    await store.trials.add_run(trial_run(tmp_path, suite(tmp_path)))
+    await store.evaluations.add_run(trial_run(tmp_path, suite(tmp_path)))
     progress = await carry_out(
         coordinator(store, LocalExecutor(ONE, copies(tmp_path)), replace(FAST, batch_seconds=60)), "r1"
     )
@@ -92,7 +92,7 @@ async def test_whatever_is_killed_nothing_is_lost_or_done_twice(store: SqlStore,
     """By kill -9, while a server is up: none is left behind, and each sample is in the scores once."""
     given = suite(tmp_path)
     (tmp_path / "mark").touch()
-    await store.trials.add_run(trial_run(tmp_path, given))
+    await store.evaluations.add_run(trial_run(tmp_path, given))
     executor = LocalExecutor(ONE, copies(tmp_path))
     coordinating = coordinator(store, executor, replace(FAST, batch_seconds=60))
     await coordinating.step("r1")
@@ -131,7 +131,7 @@ async def test_a_server_that_does_not_get_ready_fails_its_trials(
     given = replace(
         given, server=replace(given.server, seconds=seconds), tasks=given.tasks[:1], checkpoints=given.checkpoints[:1]
     )
-    await store.trials.add_run(trial_run(tmp_path, given))
+    await store.evaluations.add_run(trial_run(tmp_path, given))
     progress = await carry_out(coordinator(store, LocalExecutor(ONE, copies(tmp_path))), "r1")
     assert [trial.state for trial in progress.trials] == [TrialState.FAILED]
     assert why in progress.trials[0].error
@@ -140,7 +140,7 @@ async def test_a_server_that_does_not_get_ready_fails_its_trials(
 async def test_a_judge_gets_all_answers_of_its_task_once_they_are_there(store: SqlStore, tmp_path: Path) -> None:
     """For both checkpoints behind one start of its server, after the batch that was killed; nothing is judged twice."""
     (tmp_path / "mark").touch()
-    await store.trials.add_run(trial_run(tmp_path, judged(tmp_path, suite(tmp_path))))
+    await store.evaluations.add_run(trial_run(tmp_path, judged(tmp_path, suite(tmp_path))))
     progress = await carry_out(
         coordinator(store, LocalExecutor(ONE, copies(tmp_path)), replace(FAST, batch_seconds=60)), "r1"
     )
@@ -155,7 +155,7 @@ async def test_without_its_answers_a_judged_trial_fails(store: SqlStore, tmp_pat
     given = trial_runs.suite(tmp_path, (3, 2))
     first, second = given.tasks
     given = judged(tmp_path, replace(given, tasks=(first, replace(second, infer=("false",)))))
-    await store.trials.add_run(trial_run(tmp_path, given))
+    await store.evaluations.add_run(trial_run(tmp_path, given))
     progress = await carry_out(coordinator(store, LocalExecutor(ONE, copies(tmp_path))), "r1")
     scored, failed, judged_trial = progress.trials[:3]
     assert (scored.state, failed.state, judged_trial.state) == (

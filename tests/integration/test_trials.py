@@ -36,7 +36,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 async def test_a_run_scores_every_trial(store: SqlStore, tmp_path: Path) -> None:
     """Each sample is inferred once and scored once, from a copy of the weights, of which nothing is left."""
-    await store.trials.add_run(trial_run(tmp_path))
+    await store.evaluations.add_run(trial_run(tmp_path))
     progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
     check(progress)
     done = completions(tmp_path)
@@ -46,14 +46,14 @@ async def test_a_run_scores_every_trial(store: SqlStore, tmp_path: Path) -> None
     )
     assert list((tmp_path / "weights").glob("*-*")) == [] and list((tmp_path / "weights").glob("*.use")) == []
     assert {batch.node for batch in progress.batches if batch.kind is BatchKind.INFER} == {"east", "west"}
-    times = await store.trials.runtimes([task.name for task in progress.run.suite.tasks], 100)
+    times = await store.evaluations.runtimes([task.name for task in progress.run.suite.tasks], 100)
     assert all(time.seconds > 0 and time.load > 0 for time in times)
     assert sum(time.score is not None for time in times) == len(progress.trials)
 
 
 async def test_two_coordinators_do_the_work_of_one(store: SqlStore, tmp_path: Path) -> None:
     """They share a ledger and the nodes, and nothing is carried out twice."""
-    await store.trials.add_run(trial_run(tmp_path))
+    await store.evaluations.add_run(trial_run(tmp_path))
     both = [coordinator(store, LocalExecutor(NODES, copies(tmp_path))) for _ in range(2)]
     first, second = await asyncio.gather(*(carry_out(each, "r1") for each in both))
     check(first)
@@ -90,7 +90,7 @@ def _group(order: Order) -> int:
 
 async def test_a_node_that_dies_costs_what_ran_there(store: SqlStore, tmp_path: Path) -> None:
     """Its shards are carried out by the other one; at most those of the batch that was killed run again."""
-    await store.trials.add_run(trial_run(tmp_path))
+    await store.evaluations.add_run(trial_run(tmp_path))
     executor = DyingNode(tmp_path)
     progress = await carry_out(coordinator(store, executor), "r1")
     check(progress)
@@ -104,7 +104,7 @@ async def test_a_node_that_dies_costs_what_ran_there(store: SqlStore, tmp_path: 
 async def test_a_shard_that_fails_again_and_again_fails_its_trial(store: SqlStore, tmp_path: Path) -> None:
     """After three tries, with the end of its log; the other trials get their scores."""
     words = ("sh", "-c", "echo starting; echo 'RuntimeError: CUDA out of memory' >&2; exit 3")
-    await store.trials.add_run(trial_run(tmp_path, trial_runs.without_metrics(suite(tmp_path), *words)))
+    await store.evaluations.add_run(trial_run(tmp_path, trial_runs.without_metrics(suite(tmp_path), *words)))
     progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
     assert progress.run.state is RunState.ENDED
     for trial in progress.trials:
@@ -137,7 +137,7 @@ async def test_a_command_that_failed_in_a_preempted_batch_counts_as_no_failure(s
     given = suite(tmp_path, (12,))
     fails_once = ("sh", "-c", 'if mkdir "$0" 2>&-; then exit 1; fi; exec "$@"', str(tmp_path / "failed"))
     tasks = tuple(replace(task, infer=(*fails_once, *task.infer)) for task in given.tasks)
-    await store.trials.add_run(trial_run(tmp_path, replace(given, tasks=tasks)))
+    await store.evaluations.add_run(trial_run(tmp_path, replace(given, tasks=tasks)))
     executor = PreemptingNode(tmp_path)
     progress = await carry_out(coordinator(store, executor), "r1")
     check(progress)
@@ -167,7 +167,7 @@ def test_a_command_that_was_told_to_end_has_no_result(tmp_path: Path) -> None:
 )
 async def test_why_a_trial_failed_is_told(store: SqlStore, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
     """A program that is not there, one that does nothing, and one that is killed."""
-    await store.trials.add_run(trial_run(tmp_path, trial_runs.without_metrics(suite(tmp_path, (3,)), *words)))
+    await store.evaluations.add_run(trial_run(tmp_path, trial_runs.without_metrics(suite(tmp_path, (3,)), *words)))
     progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
     assert all(trial.state is TrialState.FAILED and told in trial.error for trial in progress.trials)
 
@@ -184,7 +184,7 @@ async def test_why_a_trial_failed_is_told(store: SqlStore, tmp_path: Path, words
 async def test_why_scoring_failed_is_told(store: SqlStore, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
     """A scorer that fails, and one whose scores cannot be read; the samples stay."""
     given = suite(tmp_path, (3,))
-    await store.trials.add_run(trial_run(tmp_path, replace(given, tasks=(replace(given.tasks[0], score=words),))))
+    await store.evaluations.add_run(trial_run(tmp_path, replace(given, tasks=(replace(given.tasks[0], score=words),))))
     progress = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
     assert all(trial.state is TrialState.FAILED and told in trial.error for trial in progress.trials)
     assert {record.state for record in progress.shards} == {ShardState.INFERRED}
@@ -192,13 +192,13 @@ async def test_why_scoring_failed_is_told(store: SqlStore, tmp_path: Path, words
 
 async def test_a_cancelled_run_leaves_no_process(store: SqlStore, tmp_path: Path) -> None:
     """Whoever cancels it: the coordinator ends what runs, and returns."""
-    await store.trials.add_run(trial_run(tmp_path, suite(tmp_path, (500,), seconds=1.0)))
+    await store.evaluations.add_run(trial_run(tmp_path, suite(tmp_path, (500,), seconds=1.0)))
     executor = LocalExecutor(NODES, copies(tmp_path))
     found = coordinator(store, executor)
     progress = await found.step("r1")
     orders = trial_runs.started(tmp_path)
     assert len(orders) == 2
-    assert await store.trials.end_run("r1", RunState.CANCELLED, 1.0)
+    assert await store.evaluations.end_run("r1", RunState.CANCELLED, 1.0)
     progress = await carry_out(found, "r1")
     assert {batch.state for batch in progress.batches} == {BatchState.CANCELLED}
     held = [Order(**{**order, "commands": ()}) for order in map(_without_places, orders)]
@@ -218,7 +218,7 @@ async def test_a_batch_that_is_late_is_given_to_an_idle_slot_once(store: SqlStor
     words = ("sh", "-c", script, str(first), str(second), "{samples}")
     given = trial_runs.without_metrics(suite(tmp_path, (1,)), *words)
     given = replace(given, checkpoints=given.checkpoints[:1])
-    await store.trials.add_run(trial_run(tmp_path, given))
+    await store.evaluations.add_run(trial_run(tmp_path, given))
 
     def clock() -> float:  # an hour goes by whenever a try has begun
         return time.time() + 3_600 * (first.exists() + second.exists())
@@ -245,17 +245,17 @@ class Moody(LocalExecutor):
 
 async def test_an_executor_that_does_not_answer_is_asked_again(store: SqlStore, tmp_path: Path) -> None:
     """Whether it had started the batch or not: each shard runs once."""
-    await store.trials.add_run(trial_run(tmp_path))
+    await store.evaluations.add_run(trial_run(tmp_path))
     check(await carry_out(coordinator(store, Moody(NODES, copies(tmp_path))), "r1"))
     assert set(completions(tmp_path).values()) == {1}
 
 
 async def test_scores_are_computed_again_without_inference(store: SqlStore, tmp_path: Path) -> None:
     """From the samples that are stored, by a coordinator that has no node at all."""
-    await store.trials.add_run(trial_run(tmp_path))
+    await store.evaluations.add_run(trial_run(tmp_path))
     before = await carry_out(coordinator(store, LocalExecutor(NODES, copies(tmp_path))), "r1")
     which = [(trial.checkpoint, trial.task) for trial in before.trials]
-    assert await store.trials.begin_scoring("r1", which, again=True) == len(which)
+    assert await store.evaluations.begin_scoring("r1", which, again=True) == len(which)
     after = await carry_out(coordinator(store, LocalExecutor((), copies(tmp_path))), "r1")
     check(after)
     assert after.shards == before.shards
@@ -269,7 +269,7 @@ async def test_settings_of_the_service_stay_with_it(
     monkeypatch.setenv("DIAGNOSER_DATABASE_URL", "postgresql://secret")
     script = 'env > "$0/env.txt"'
     given = trial_runs.without_metrics(suite(tmp_path, (1,)), "sh", "-c", script, "{samples}")
-    await store.trials.add_run(trial_run(tmp_path, replace(given, gpus=2)))
+    await store.evaluations.add_run(trial_run(tmp_path, replace(given, gpus=2)))
     settings = CoordinatorSettings(batch_seconds=0.3)
     await carry_out(coordinator(store, LocalExecutor([Node("east", 4)], copies(tmp_path)), settings), "r1")
     found = trial_runs.written(tmp_path, "env.txt")

@@ -91,11 +91,13 @@ def test_a_plan_expects_what_earlier_runs_took(suite: str, tmp_path: Path) -> No
 
 async def _run_before(folder: Path) -> None:
     store = await sqlite_store(folder / "test.db")
-    await store.trials.add_run(trial_run(folder))
+    await store.evaluations.add_run(trial_run(folder))
     batch = BatchRecord("b1", "r1", BatchKind.INFER, "gpu-01", 0, 0.0)
-    assert await store.trials.start_batch(batch, [])
+    assert await store.evaluations.start_batch(batch, [])
     took = Runtime("mmlu", "7B", "A100", 100, 400.0, 30.0)
-    assert await store.trials.record_batch(replace(batch, state=BatchState.ENDED, ended=1.0), runtimes={"r1": took})
+    assert await store.evaluations.record_batch(
+        replace(batch, state=BatchState.ENDED, ended=1.0), runtimes={"r1": took}
+    )
     await store.close()
 
 

@@ -1,10 +1,10 @@
 """`evaluations export`: rows of scores."""
 
 from diagnoser.commands.evaluations_export import _as_csv, _as_markdown, _mlflow_name, _rows
-from diagnoser.model.evaluations import RunProgress, Suite, Task, TrialRecord, TrialRun, TrialState
+from diagnoser.model.evaluations import EvaluationRun, RunProgress, Suite, Task, TrialRecord, TrialState
 
 TASK = Task("sums", 7, (), ())
-RUN = TrialRun("r1", Suite("small", ("/ckpt/step-100",), (TASK,)), "local", "/r1", "/", 0.0)
+RUN = EvaluationRun("r1", Suite("small", ("/ckpt/step-100",), (TASK,)), "local", "/r1", "/", 0.0)
 SCORED = TrialRecord("/ckpt/step-100", "sums", TrialState.SCORED, {"acc,none": 0.25, "a | b\n": 1.0, "=1+1": 0.5})
 ROWS = _rows(RunProgress(RUN, (SCORED,), (), ()))
 

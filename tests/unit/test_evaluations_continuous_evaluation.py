@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from diagnoser.evaluations.continuous_evaluation import due, run_id, suite_of
 from diagnoser.model import Attempt, AttemptKey, CheckpointPhase, Event, EventKind
-from diagnoser.model.evaluations import Follow, Suite, Task, TrialRun
+from diagnoser.model.evaluations import EvaluationRun, Follow, Suite, Task
 
 FOLLOW = Follow("train", 1000)
 SUITE = Suite("nightly", (), (Task("maths", 10, (), ()),), follow=FOLLOW)
@@ -19,18 +19,18 @@ def attempt(number: int, *saved: tuple[int, float], phase: CheckpointPhase = Che
     return Attempt(AttemptKey("train", number), 0.0, events=events)
 
 
-def evaluated(attempts: list[Attempt], runs: list[TrialRun]) -> list[int | None]:
+def evaluated(attempts: list[Attempt], runs: list[EvaluationRun]) -> list[int | None]:
     """The steps that are due; they are evaluated then."""
     found = due(FOLLOW, attempts, runs, "nightly")
     for saved in found:
         suite = suite_of(SUITE, saved)
-        runs.append(TrialRun(run_id(suite), suite, "local@a", "/r", "/", saved.saved + 50))
+        runs.append(EvaluationRun(run_id(suite), suite, "local@a", "/r", "/", saved.saved + 50))
     return [saved.step for saved in found]
 
 
 def test_the_first_verified_checkpoint_of_each_part_is_evaluated_once() -> None:
     """At first the newest alone; then each that is due, also when several came at once."""
-    runs: list[TrialRun] = []
+    runs: list[EvaluationRun] = []
     assert evaluated([], runs) == []
     assert evaluated([attempt(1, (500, 10.0), (1000, 20.0), (1500, 30.0))], runs) == [1500]
     assert evaluated([attempt(1, (1500, 30.0), (1900, 40.0))], runs) == []
@@ -47,7 +47,7 @@ def test_what_is_not_verified_is_not_evaluated() -> None:
 
 def test_steps_that_a_run_passes_again_are_evaluated_again() -> None:
     """After a rollback the weights are others."""
-    runs: list[TrialRun] = []
+    runs: list[EvaluationRun] = []
     first = attempt(1, (1000, 10.0))
     assert evaluated([first], runs) == [1000]
     first = attempt(1, (1000, 10.0), (2000, 20.0), (3000, 30.0))
@@ -57,7 +57,7 @@ def test_steps_that_a_run_passes_again_are_evaluated_again() -> None:
 
 def test_other_suites_and_other_jobs_do_not_count() -> None:
     """Each follows by itself."""
-    runs: list[TrialRun] = []
+    runs: list[EvaluationRun] = []
     evaluated([attempt(1, (1000, 10.0))], runs)
     (saved,) = due(FOLLOW, [attempt(1, (1000, 10.0))], runs, "weekly")
     assert run_id(suite_of(replace(SUITE, name="weekly"), saved)) != runs[0].id

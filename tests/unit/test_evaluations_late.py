@@ -13,12 +13,12 @@ from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
+    EvaluationRun,
     Node,
     RunProgress,
     ShardRecord,
     ShardState,
     Suite,
-    TrialRun,
     TrialShard,
 )
 from diagnoser.ports import Order, OrderState, OrderStatus
@@ -26,7 +26,7 @@ from diagnoser.ports import Order, OrderState, OrderStatus
 BATCH = BatchRecord("b", "r", BatchKind.INFER, "east", 0, started=1000.0, seconds=10.0)
 STATUS = OrderStatus(OrderState.RUNNING)
 
-RUN = TrialRun("r1", Suite("s", (), ()), "slurm", "", "", 0.0)
+RUN = EvaluationRun("r1", Suite("s", (), ()), "slurm", "", "", 0.0)
 
 
 class Cancelled(list[Order]):

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from diagnoser.evaluations.scores import drops, series, step_of
-from diagnoser.model.evaluations import Suite, Task, TrialRecord, TrialRun, TrialState
+from diagnoser.model.evaluations import EvaluationRun, Suite, Task, TrialRecord, TrialState
 
 TASK = Task("maths", 400, (), ())
 
 
 def evaluated(
     scores: Sequence[Mapping[str, float]], tasks: Sequence[Task] = (TASK,), suite: str = "nightly"
-) -> list[tuple[TrialRun, list[TrialRecord]]]:
+) -> list[tuple[EvaluationRun, list[TrialRecord]]]:
     """One run for each checkpoint, 1,000 steps apart."""
     found = []
     for place, values in enumerate(scores, 1):
         path = f"/ckpt/step-{1000 * place}"
-        run = TrialRun(f"r{place}", Suite(suite, (path,), tuple(tasks)), "local@a", "/r", "/", float(place))
+        run = EvaluationRun(f"r{place}", Suite(suite, (path,), tuple(tasks)), "local@a", "/r", "/", float(place))
         found.append((run, [TrialRecord(path, task.name, TrialState.SCORED, values) for task in tasks]))
     return found
 
@@ -42,7 +42,7 @@ def test_scores_stand_by_step_and_the_last_evaluation_counts() -> None:
     """Whatever the order of the runs; what failed, and standard errors, have no row."""
     first, second, third = evaluated([{"acc": 0.5}, {"acc": 0.6}, {"acc": 0.7, "acc_stderr": 0.02}])
     again = first[0], [TrialRecord(first[1][0].checkpoint, "maths", TrialState.SCORED, {"acc": 0.4})]
-    later = TrialRun("r9", again[0].suite, "local@a", "/r", "/", 9.0), again[1]
+    later = EvaluationRun("r9", again[0].suite, "local@a", "/r", "/", 9.0), again[1]
     failed = second[0], [TrialRecord(second[1][0].checkpoint, "maths", TrialState.FAILED)]
     (found,) = series([third, later, failed, first])
     assert [(score.step, score.value) for score in found.scores] == [(1000, 0.4), (3000, 0.7)]

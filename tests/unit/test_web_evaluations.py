@@ -11,13 +11,13 @@ from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
+    EvaluationRun,
     RunState,
     ShardRecord,
     ShardState,
     Suite,
     Task,
     TrialRecord,
-    TrialRun,
     TrialShard,
     TrialState,
 )
@@ -25,7 +25,7 @@ from tests.serving import HOSTILE, NOW, Web, serving
 from tests.unit.test_worker_score_alerts import scored
 
 TASKS = (Task("code", 10, (), ()), Task("maths", 4, (), ()))
-RUN = TrialRun("r1", Suite("weekly", ("/ckpt/step-9",), TASKS, gpus=2), "slurm", "/runs/r1", "/suites", NOW - 600)
+RUN = EvaluationRun("r1", Suite("weekly", ("/ckpt/step-9",), TASKS, gpus=2), "slurm", "/runs/r1", "/suites", NOW - 600)
 MATHS, CODE = TrialShard("/ckpt/step-9", "maths", 0, 4), TrialShard("/ckpt/step-9", "code", 0, 10)
 
 
@@ -38,23 +38,23 @@ async def web(tmp_path: Path) -> AsyncIterator[Web]:
 async def fill_evaluation(web: Web) -> None:
     """Maths is scored; code has failed, with hostile text in its log, and a second batch was lost."""
     store = web.store
-    await store.trials.add_run(RUN)
-    await store.trials.cut("r1", 0, (), (MATHS, CODE))
+    await store.evaluations.add_run(RUN)
+    await store.evaluations.cut("r1", 0, (), (MATHS, CODE))
     infer = BatchRecord("r1-a", "r1", BatchKind.INFER, "hgx-01", 0, NOW - 600, 300.0)
     done = [ShardRecord(MATHS, ShardState.INFERRED, "r1-a", seconds=100.0, load=40.0)]
-    await store.trials.start_batch(infer, (MATHS,))
-    await store.trials.record_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
+    await store.evaluations.start_batch(infer, (MATHS,))
+    await store.evaluations.record_batch(replace(infer, state=BatchState.ENDED, ended=NOW - 500), done)
     lost = replace(infer, id="r1-b", node="hgx-02")
     failed = TrialRecord("/ckpt/step-9", "code", TrialState.FAILED, error=HOSTILE)
-    await store.trials.start_batch(lost, (CODE,))
+    await store.evaluations.start_batch(lost, (CODE,))
     code = [ShardRecord(CODE, ShardState.FAILED, "r1-b", 3, HOSTILE)]
-    await store.trials.record_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
-    await store.trials.begin_scoring("r1", [("/ckpt/step-9", "maths")])
+    await store.evaluations.record_batch(replace(lost, state=BatchState.LOST, ended=NOW - 400), code, [failed])
+    await store.evaluations.begin_scoring("r1", [("/ckpt/step-9", "maths")])
     scoring = BatchRecord("r1-s", "r1", BatchKind.SCORE, "", 0, NOW - 500, checkpoint="/ckpt/step-9", task="maths")
     maths = TrialRecord("/ckpt/step-9", "maths", TrialState.SCORED, {"accuracy": 0.75, HOSTILE: 1.0}, scored=NOW - 450)
-    await store.trials.start_batch(scoring, ())
-    await store.trials.record_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
-    await store.trials.end_run("r1", RunState.ENDED, NOW - 300)
+    await store.evaluations.start_batch(scoring, ())
+    await store.evaluations.record_batch(replace(scoring, state=BatchState.ENDED, ended=NOW - 450), (), [maths])
+    await store.evaluations.end_run("r1", RunState.ENDED, NOW - 300)
 
 
 async def test_without_runs_the_page_says_how_they_come_about(web: Web) -> None:

@@ -45,13 +45,13 @@ async def scored(store: SqlStore, accuracies: list[float], suite: str = "nightly
         batch = BatchRecord(
             f"{run.id}-s", run.id, BatchKind.SCORE, "", 0, run.created, checkpoint=which[0], task=which[1]
         )
-        await store.trials.add_run(run)
-        await store.trials.begin_scoring(run.id, [which])
-        assert await store.trials.start_batch(batch, ())
-        assert await store.trials.record_batch(
+        await store.evaluations.add_run(run)
+        await store.evaluations.begin_scoring(run.id, [which])
+        assert await store.evaluations.start_batch(batch, ())
+        assert await store.evaluations.record_batch(
             replace(batch, state=BatchState.ENDED, ended=run.created + 40), (), [trial]
         )
-        assert await store.trials.end_run(run.id, RunState.ENDED, run.created + 55)
+        assert await store.evaluations.end_run(run.id, RunState.ENDED, run.created + 55)
 
 
 @pytest.fixture

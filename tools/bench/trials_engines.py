@@ -36,7 +36,7 @@ from diagnoser.evaluations.runtime_estimates import RuntimeEstimates
 from diagnoser.evaluations.schedule import schedule
 from diagnoser.evaluations.suite import read_suite
 from diagnoser.evaluations.weights import CopyLimits
-from diagnoser.model.evaluations import Node, RunProgress, RunState, Suite, TrialRun, TrialState
+from diagnoser.model.evaluations import EvaluationRun, Node, RunProgress, RunState, Suite, TrialState
 from diagnoser.ports import Order, OrderState, OrderStatus
 from tests.environments import ENGINES
 from tests.integration.test_trial_engines import MODEL
@@ -275,15 +275,15 @@ async def coordinated(
         short = [replace(task, samples=WARM_UP, score=(*score, "1")) for task in whole.tasks[:2]]
         before = replace(whole, tasks=tuple(short))
         await carried_out(
-            store, TrialRun(f"{name}-before", before, "measured", str(runs / "before"), str(folder), 0.0), 1
+            store, EvaluationRun(f"{name}-before", before, "measured", str(runs / "before"), str(folder), 0.0), 1
         )
-    progress = await carried_out(store, TrialRun(name, whole, "measured", str(runs), str(folder), 0.0), nodes)
+    progress = await carried_out(store, EvaluationRun(name, whole, "measured", str(runs), str(folder), 0.0), nodes)
     await store.close()
     return progress
 
 
-async def carried_out(store: SqlStore, run: TrialRun, nodes: int) -> RunProgress:
-    await store.trials.add_run(run)
+async def carried_out(store: SqlStore, run: EvaluationRun, nodes: int) -> RunProgress:
+    await store.evaluations.add_run(run)
     executor = MeasuredNodes([Node(f"node-{number}", 1) for number in range(nodes)])
     settings = CoordinatorSettings(scorers=nodes, late_seconds=3600.0)
     coordinating = coordinator(store, executor, settings)

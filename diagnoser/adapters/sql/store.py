@@ -8,6 +8,7 @@ from diagnoser.adapters.sql.attempt_lists import AttemptRepository
 from diagnoser.adapters.sql.audit import AuditRepository
 from diagnoser.adapters.sql.database import Database, create_engine, scalar
 from diagnoser.adapters.sql.diagnoses import DiagnosisRepository
+from diagnoser.adapters.sql.evaluations import EvaluationRepository
 from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.adapters.sql.feedback import CaseRepository, FeedbackRepository
 from diagnoser.adapters.sql.impact import ImpactRepository
@@ -24,7 +25,6 @@ from diagnoser.adapters.sql.plans import PlanRepository
 from diagnoser.adapters.sql.retention import RetentionRepository
 from diagnoser.adapters.sql.search import SearchRepository
 from diagnoser.adapters.sql.tokens import TokenRepository
-from diagnoser.adapters.sql.trials import TrialRepository
 from diagnoser.adapters.sql.unplaced import UnplacedRepository
 from diagnoser.adapters.sql.views import ViewRepository
 from diagnoser.adapters.sql.vitals import VitalRepository
@@ -65,7 +65,7 @@ class SqlStore:
         self.vitals = VitalRepository(db)
         self.unplaced = UnplacedRepository(db)
         self.retention = RetentionRepository(db)
-        self.trials = TrialRepository(db)
+        self.evaluations = EvaluationRepository(db)
         self._needed_schema = ""
         self._newer_schema = ""
 

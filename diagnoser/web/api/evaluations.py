@@ -15,7 +15,7 @@ from diagnoser.evaluations.progress import (
     samples_stored,
 )
 from diagnoser.model.errors import existing
-from diagnoser.model.evaluations import RunProgress, RunState, TrialRun, TrialState
+from diagnoser.model.evaluations import EvaluationRun, RunProgress, RunState, TrialState
 from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
@@ -44,7 +44,7 @@ class EvaluationShape(Answer):
     ended: MomentIfSet
 
     @classmethod
-    def from_run(cls, run: TrialRun, **values: object) -> Self:
+    def from_run(cls, run: EvaluationRun, **values: object) -> Self:
         suite = run.suite
         return cls.filled_from(run, suite=suite.name, checkpoints=suite.checkpoints, tasks=len(suite.tasks), **values)
 
@@ -75,7 +75,7 @@ class EvaluationDetail(EvaluationShape):
 @router.get("/evaluations", dependencies=READ, responses=LIST_ERRORS, summary="List evaluation runs")
 async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], core: Core) -> list[EvaluationShape]:
     """The newest first."""
-    return list(map(EvaluationShape.from_run, await core.store.trials.runs(query.limit)))
+    return list(map(EvaluationShape.from_run, await core.store.evaluations.runs(query.limit)))
 
 
 @router.get("/evaluations/{id}", dependencies=READ, responses=READ_ERRORS, summary="One evaluation run")
@@ -96,4 +96,4 @@ async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
 
 async def find(store: SqlStore, id: str) -> RunProgress:
     """Raises NotFound."""
-    return existing(await store.trials.progress(id), f"no evaluation {id!r}")
+    return existing(await store.evaluations.progress(id), f"no evaluation {id!r}")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from diagnoser.evaluations import progress
 from diagnoser.evaluations.scores import ScoreSeries, drops, series
-from diagnoser.model.evaluations import RunProgress, ScoreDrop, TrialRun, TrialState
+from diagnoser.model.evaluations import EvaluationRun, RunProgress, ScoreDrop, TrialState
 from diagnoser.structure.sparkline import share_between
 from diagnoser.web.api.evaluations import EvaluationId, find
 from diagnoser.web.http.dependencies import Core
@@ -60,13 +60,13 @@ class ScoreRow:
 async def evaluations_page(request: Request, core: Core, pages: Drawn) -> Response:
     """By default of the suite that ran last."""
     query = page_query(EvaluationsPage, request)
-    runs = await core.store.trials.runs(RUNS)
-    suites: dict[str, list[TrialRun]] = {}
+    runs = await core.store.evaluations.runs(RUNS)
+    suites: dict[str, list[EvaluationRun]] = {}
     for run in runs:
         suites.setdefault(run.suite.name, []).append(run)
     suite = query.suite or next(iter(suites), "")
     mine = suites.get(suite, [])
-    trials = await core.store.trials.trials_of([run.id for run in mine])
+    trials = await core.store.evaluations.trials_of([run.id for run in mine])
     drawn = series((run, trials[run.id]) for run in mine)
     dropped: dict[tuple[str, str], dict[str, ScoreDrop]] = defaultdict(dict)
     for drop in drops(drawn):

@@ -83,11 +83,12 @@ async def test_a_run_is_carried_out_by_jobs(server: Server, trials: KubernetesBa
     """On the nodes that may be used; each sample is inferred once, and the copies of the weights are dropped."""
     store = await sqlite_store(tmp_path / "test.db")
     try:
-        await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (8,))), backend="kubernetes@train"))
+        await store.evaluations.add_run(replace(trial_run(tmp_path, suite(tmp_path, (8,))), backend="kubernetes@train"))
         on_all_nodes = replace(FAST, fast=True)
         with containers(server):
             progress = await carry_out(
-                Coordinator(store.trials, trials, time.time, lambda: secrets.token_hex(4), settings=on_all_nodes), "r1"
+                Coordinator(store.evaluations, trials, time.time, lambda: secrets.token_hex(4), settings=on_all_nodes),
+                "r1",
             )
     finally:
         await store.close()
@@ -216,7 +217,7 @@ async def test_a_batch_whose_pod_is_preempted_runs_again_and_has_not_failed(
             server.state.end(job, reason="PodFailurePolicy")
 
     try:
-        await store.trials.add_run(replace(trial_run(tmp_path, suite(tmp_path, (4,))), backend="kubernetes@train"))
+        await store.evaluations.add_run(replace(trial_run(tmp_path, suite(tmp_path, (4,))), backend="kubernetes@train"))
         with containers(server), pytest.MonkeyPatch.context() as patch:
             patch.setattr(KubernetesBatches, "start", preempt_first)
             progress = await carry_out(coordinator(store, trials), "r1")

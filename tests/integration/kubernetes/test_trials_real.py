@@ -142,7 +142,7 @@ async def carried_out(
 ) -> RunProgress:
     store = await sqlite_store(folder / "test.db")
     try:
-        await store.trials.add_run(
+        await store.evaluations.add_run(
             replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend=f"kubernetes@{SPACE}")
         )
         found, limit = coordinator(store, trials), time.monotonic() + 150

@@ -56,9 +56,9 @@ WAIT = 'until [ -e "$0" ]; do sleep 0.1; done; exec "$@"'
 async def carried_out(cluster: Cluster, folder: Path, names: Sequence[str], kill: str = "") -> RunProgress:
     """kill: a node that dies once something runs there."""
     store = await sqlite_store(folder / "test.db")
-    await store.trials.add_run(replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend="slurm"))
+    await store.evaluations.add_run(replace(trial_run(folder, suite(folder, (40, 30), 0.1)), backend="slurm"))
     found = Coordinator(
-        store.trials, executor(cluster, folder, names), time.time, lambda: secrets.token_hex(4), settings=FAST
+        store.evaluations, executor(cluster, folder, names), time.time, lambda: secrets.token_hex(4), settings=FAST
     )
     limit = time.monotonic() + 300
     try:
@@ -117,10 +117,10 @@ async def test_borrowed_gpus_are_given_back_piece_by_piece(tmp_path: Path, grace
         wait = ("sh", "-c", WAIT, str(released))  # so that the other node does not take what is given back too soon
         tasks = [replace(task, infer=(*wait, *task.infer)) for task in given.tasks]
         run = trial_run(tmp_path, replace(given, tasks=tuple(tasks)))
-        await store.trials.add_run(replace(run, backend="slurm"))
+        await store.evaluations.add_run(replace(run, backend="slurm"))
         nodes = executor(cluster, tmp_path, cluster.nodes, "--partition=borrowed")
         coordinator = Coordinator(
-            store.trials,
+            store.evaluations,
             nodes,
             time.time,
             lambda: secrets.token_hex(4),

@@ -76,7 +76,7 @@ def _alerts(receiver: Receiver, job: str) -> list[object]:
 
 async def _progress(folder: Path, run: str) -> RunProgress:
     store = await sqlite_store(folder / "test.db")
-    progress = await store.trials.progress(run)
+    progress = await store.evaluations.progress(run)
     await store.close()
     assert progress is not None
     return progress

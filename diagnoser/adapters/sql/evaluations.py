@@ -24,6 +24,7 @@ from diagnoser.model.evaluations import (
     BatchKind,
     BatchRecord,
     BatchState,
+    EvaluationRun,
     RunProgress,
     RunState,
     Runtime,
@@ -31,7 +32,6 @@ from diagnoser.model.evaluations import (
     ShardState,
     Suite,
     TrialRecord,
-    TrialRun,
     TrialShard,
     TrialState,
 )
@@ -48,13 +48,13 @@ class _Lost(Exception):
     """Somebody else was first: the transaction is rolled back."""
 
 
-class TrialRepository(Repository):
+class EvaluationRepository(Repository):
     """The ledger of evaluation runs.
 
     Each change is one transaction; an answer of False says that somebody else was first and nothing has changed.
     """
 
-    async def add_run(self, run: TrialRun) -> None:
+    async def add_run(self, run: EvaluationRun) -> None:
         """With a trial for each checkpoint and task. Raises Conflict for an id that is there."""
         row = asdict(run) | {"suite": _SUITE.dump(run.suite)}
         async with self._db.writing() as connection:
@@ -65,7 +65,7 @@ class TrialRepository(Repository):
                 rows.append(_trial_row(run.id, TrialRecord(checkpoint, task.name)))
             await insert_new(connection, trial_table, rows)
 
-    async def runs(self, limit: int, ended_since: float | None = None) -> list[TrialRun]:
+    async def runs(self, limit: int, ended_since: float | None = None) -> list[EvaluationRun]:
         """The newest first. ended_since: only those that have not ended before."""
         query = select(trial_runs).order_by(trial_runs.c.created.desc(), trial_runs.c.id).limit(limit)
         if ended_since is not None:
@@ -100,7 +100,11 @@ class TrialRepository(Repository):
     async def cut(self, run: str, cuts: int, old: Collection[TrialShard], new: Collection[TrialShard]) -> bool:
         """Put new shards in place of waiting ones, which hold the same samples. cuts: as it was read. False where one
         of those replaced does not wait any more."""
-        mine = and_(trial_runs.c.id == run, trial_runs.c.cuts == cuts, trial_runs.c.state == RunState.RUNNING.value)
+        mine = and_(
+            trial_runs.c.id == run,
+            trial_runs.c.cuts == cuts,
+            trial_runs.c.state == RunState.RUNNING.value,
+        )
         try:
             async with self._db.writing() as connection:
                 if not (await connection.execute(update(trial_runs).where(mine).values(cuts=cuts + 1))).rowcount:
@@ -301,8 +305,8 @@ def _is_trial(run: str, checkpoint: str, task: str) -> ColumnElement[bool]:
     return and_(row.run == run, row.checkpoint == checkpoint, row.task == task)
 
 
-def _run(row: RowMapping) -> TrialRun:
-    return read_record(TrialRun, row, suite=_SUITE.load(row["suite"]))
+def _run(row: RowMapping) -> EvaluationRun:
+    return read_record(EvaluationRun, row, suite=_SUITE.load(row["suite"]))
 
 
 def _trial_row(run: str, record: TrialRecord) -> dict[str, Any]:

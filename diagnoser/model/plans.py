@@ -333,9 +333,11 @@ class TransitionResult:
         return (plan.state, plan.reason) != (before.state, before.reason)
 
 
-PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
+PlanUpdate = Callable[[Plan], TransitionResult]
 """Decides what becomes of a plan. Pure: the store calls it inside the transaction that writes the result."""
 
+PlanTransition = Callable[[Plan, ClusterHistory], TransitionResult]
+"""Decides what becomes of a plan, given what happened on its cluster. Pure, as above."""
 
 ClaimTransition = Callable[[Plan, Collection[str]], TransitionResult]
 """Decides whether an executor gets a plan, given the nodes that the scheduler gave its attempt. Pure, as above."""

@@ -2,11 +2,12 @@
 
 import secrets
 from dataclasses import dataclass
+from functools import partial
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.localize.checkpoints import why_bad
 from diagnoser.model import AttemptKey, Plan, PlanReason, PlanState, TransitionResult
-from diagnoser.model.plans import PlanTransition
+from diagnoser.model.plans import PlanTransition, PlanUpdate
 from diagnoser.model.queries import PlanFilter
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace, TraceStep, untraced
@@ -34,7 +35,8 @@ class PlanService:
         refuses on the way are counted."""
         while True:
             token = secrets.token_urlsafe(24)
-            result = await self.store.plans.claim(cluster, now, self.commands.claim(executor, token, now))
+            claim = partial(self.commands.claim, executor=executor, token=token, now=now)
+            result = await self.store.plans.claim(cluster, now, claim)
             if result is None:
                 return None
             if result.plan is None:
@@ -47,12 +49,15 @@ class PlanService:
             if checked.state is PlanState.SENT and checked.lease:
                 return checked
 
-    async def change(self, id: str, now: float, transition: PlanTransition, *, alone: bool = True) -> Plan:
-        """Run a transition on a stored plan, count what it decided, and let it be sent. Raises NotFound, Conflict.
+    async def change(self, id: str, now: float, update: PlanUpdate) -> Plan:
+        """Update a stored plan, count what was decided, and let it be sent. Raises NotFound, Conflict."""
+        return await self._follow(await self.store.plans.change(id, update), now)
 
-        alone: the transition looks at nothing but the plan.
-        """
-        result = await self.store.plans.change(id, now, transition, alone=alone)
+    async def decide(self, id: str, now: float, transition: PlanTransition) -> Plan:
+        """As ``change``, by what happened on the plan's cluster."""
+        return await self._follow(await self.store.plans.decide(id, now, transition), now)
+
+    async def _follow(self, result: TransitionResult, now: float) -> Plan:
         assert result.plan is not None, "a transition of a stored plan keeps it"
         self._observe(result, now)
         if PlanReason.BAD_CHECKPOINT in result.reasons and result.plan.state is not PlanState.SENT:
@@ -69,7 +74,7 @@ class PlanService:
         completed = await self.store.plans.completed_attempt(AttemptKey(plan.job, plan.attempt))
         if not completed:
             return plan
-        return await self.change(plan.id, now, self.commands.close_attempt(completed, now))
+        return await self.change(plan.id, now, partial(self.commands.close_attempt, completed=completed, now=now))
 
     async def _check_standstill(self, plan: Plan, now: float) -> Plan:
         """Hold the plan that was just claimed if the run that it would end has printed since it was looked at."""
@@ -77,7 +82,7 @@ class PlanService:
             return plan
         attempt = await self.store.jobs.attempt(AttemptKey(plan.job, plan.attempt))
         if attempt and attempt.ended is None and attempt.last_line != plan.look.last_line:
-            return await self.change(plan.id, now, self.commands.went_on(now))
+            return await self.change(plan.id, now, partial(self.commands.went_on, now=now))
         return plan
 
     async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
@@ -97,7 +102,7 @@ class PlanService:
         why = why_bad(back.checkpoint, back.step, attempts)
         if not why:
             return plan
-        return await self.change(plan.id, now, self.commands.checkpoint_bad(why, now, unused))
+        return await self.change(plan.id, now, partial(self.commands.checkpoint_bad, why=why, now=now, unused=unused))
 
     async def check_rollbacks(self, job: str, now: float) -> None:
         """The same of all plans of a job that may still be carried out."""

@@ -1,9 +1,8 @@
 """Acts of people and executors on a plan: transitions that the store runs in one transaction with what follows."""
 
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Concatenate, ParamSpec, TypeVar
 
 from diagnoser.model import (
     BreakerState,
@@ -76,26 +75,9 @@ class NodeAnswer:
     answer: Answer
 
 
-P = ParamSpec("P")
-Facts = TypeVar("Facts")
-
-
-def _command(
-    method: Callable[Concatenate["PlanCommands", Plan, Facts, P], TransitionResult],
-) -> Callable[Concatenate["PlanCommands", P], Callable[[Plan, Facts], TransitionResult]]:
-    """Make a method that decides about a plan one that is called with the command, and returns the transition."""
-
-    def command(
-        self: "PlanCommands", /, *args: P.args, **kwargs: P.kwargs
-    ) -> Callable[[Plan, Facts], TransitionResult]:
-        return lambda plan, facts: method(self, plan, facts, *args, **kwargs)
-
-    return command
-
-
 @dataclass(frozen=True, slots=True)
 class PlanCommands:
-    """Each command is called for one time, and returns the transition that the store runs on the plan.
+    """What each command makes of a plan: pure, so that the store may run it under the plan's lock.
 
     lease: seconds that an executor holds a plan without reporting. queries: what suspected nodes can be asked.
     """
@@ -105,11 +87,9 @@ class PlanCommands:
     lease: float = LEASE_SECONDS
     queries: NodeQueryTable = NO_QUERIES
 
-    @_command
     def approve(
         self,
         plan: Plan,
-        history: ClusterHistory,
         record: DiagnosisRecord | None,
         by: str,
         comment: str,
@@ -133,14 +113,10 @@ class PlanCommands:
         sent = plan_states.approve(vouched, by=by, comment=comment, now=now, life=life)
         return TransitionResult(sent, messages=self.planner.announce(sent, record))
 
-    @_command
-    def refuse(self, plan: Plan, history: ClusterHistory, by: str, comment: str, now: float) -> TransitionResult:
+    def refuse(self, plan: Plan, by: str, comment: str, now: float) -> TransitionResult:
         return TransitionResult(plan_states.refuse(plan, by=by, comment=comment, now=now))
 
-    @_command
-    def revoke_decision(
-        self, plan: Plan, history: ClusterHistory, by: str, comment: str, now: float
-    ) -> TransitionResult:
+    def revoke_decision(self, plan: Plan, by: str, comment: str, now: float) -> TransitionResult:
         """Undoes an approval that nobody acted on yet, or a refusal. A webhook is told within a moment, and whoever
         receives it need not claim the plan: where there is one, an approval stands."""
         if self.is_announced(plan):
@@ -153,7 +129,6 @@ class PlanCommands:
             return False
         return plan.state is PlanState.SENT
 
-    @_command
     def claim(self, plan: Plan, allocation: Collection[str], executor: str, token: str, now: float) -> TransitionResult:
         """An executor takes the plan, unless the second gate before a node goes refuses it: it is held then."""
         if self._may_no_longer_act(plan):
@@ -174,8 +149,7 @@ class PlanCommands:
             return False
         return self.planner.mode_of(plan.row) is not Mode.ACT
 
-    @_command
-    def went_on(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
+    def went_on(self, plan: Plan, now: float) -> TransitionResult:
         """The run that the plan would end has printed since it was looked at: its ranks are looked at anew if it falls
         silent again."""
         why = "the run has printed since its ranks were looked at; nothing was done"
@@ -185,8 +159,7 @@ class PlanCommands:
         stopped = plan_states.with_state(plan, state, reason, by=plan_states.DIAGNOSER, why=why, now=now)
         return TransitionResult(stopped, messages=self.planner.alert_plan(stopped, now))
 
-    @_command
-    def report(self, plan: Plan, history: ClusterHistory, report: PlanReport, now: float) -> TransitionResult:
+    def report(self, plan: Plan, report: PlanReport, now: float) -> TransitionResult:
         """Progress renews the lease; people are told how the plan ended."""
         lease = plan_states.prove(plan, report.token)
         if report.state is PlanState.SENT:
@@ -209,7 +182,6 @@ class PlanCommands:
             alerts = self.planner.alert_plan(after, now)
         return TransitionResult(after, messages=alerts, node_events=_drained(plan, after, lease.executor, now))
 
-    @_command
     def check_next(
         self, plan: Plan, history: ClusterHistory, token: str, request: CheckRequest, now: float
     ) -> TransitionResult:
@@ -245,7 +217,6 @@ class PlanCommands:
             return node_check.skip_pairs(check)
         return check
 
-    @_command
     def check_results(
         self,
         plan: Plan,
@@ -274,8 +245,7 @@ class PlanCommands:
     def _judged(self, check: NodeCheck, given: NodeAnswer) -> QueryResult:
         return self.queries.judge(QueryResult(given.node, given.query), given.answer, check.types, check.since)
 
-    @_command
-    def hold_for_operator(self, plan: Plan, history: ClusterHistory, mark: NodeEvent, now: float) -> TransitionResult:
+    def hold_for_operator(self, plan: Plan, mark: NodeEvent, now: float) -> TransitionResult:
         """A person is handling a node: a plan that names it and that no executor works on yet is held."""
         if mark.node not in plan.nodes:
             return TransitionResult(plan)
@@ -286,10 +256,7 @@ class PlanCommands:
         why = f"{mark.node} was {mark.kind} by a person: it is left alone"
         return self._stopped(plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, why, now)
 
-    @_command
-    def checkpoint_bad(
-        self, plan: Plan, history: ClusterHistory, why: str, now: float, unused: str = ""
-    ) -> TransitionResult:
+    def checkpoint_bad(self, plan: Plan, why: str, now: float, unused: str = "") -> TransitionResult:
         """The checkpoint to go back to was reported bad. What nobody acts on yet is withdrawn; where an executor has
         the plan, or the webhook told of it, only they know how far it is: it is marked, and executors refuse it.
 
@@ -312,8 +279,7 @@ class PlanCommands:
         stopped = self._stopped(plan, state, PlanReason.BAD_CHECKPOINT, why, now)
         return replace(stopped, messages=()) if state is PlanState.ADVISED else stopped
 
-    @_command
-    def close_attempt(self, plan: Plan, history: ClusterHistory, completed: int, now: float) -> TransitionResult:
+    def close_attempt(self, plan: Plan, completed: int, now: float) -> TransitionResult:
         """Withdraws a plan that was just claimed, because a later attempt of its job has completed since it was made.
         A person's approval stands.
 
@@ -331,8 +297,7 @@ class PlanCommands:
         )
         return TransitionResult(replace(held, lease=None))
 
-    @_command
-    def expire(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
+    def expire(self, plan: Plan, now: float) -> TransitionResult:
         if not plan_states.expired(plan, now):
             return TransitionResult(plan)
         after = plan_states.expire(plan, now)

@@ -4,6 +4,7 @@ Each step is idempotent: all replicas do it, and the loser of a race changes not
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis import node_logs
@@ -56,4 +57,4 @@ class Maintenance:
     async def _expire_plans(self) -> None:
         now = self.clock()
         for plan in await self.store.plans.expired(now, EXPIRED_AT_ONCE):
-            await self.plans.change(plan, now, self.plans.commands.expire(now))
+            await self.plans.change(plan, now, partial(self.plans.commands.expire, now=now))

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 from prometheus_client import CollectorRegistry
 
@@ -86,7 +87,7 @@ async def test_no_launch_begins_after_its_checkpoint_was_reported_bad(store: Sql
                 assert not is_known
                 launched.add(mine.job)
                 end = PlanReport(mine.lease.token, PlanState.REACHED, (Step("sbatch", 0),))
-            await plans.change(mine.id, NOW, plans.commands.report(end, NOW))
+            await plans.change(mine.id, NOW, partial(plans.commands.report, report=end, now=NOW))
 
     services = [service(store), service(second)] * 2
     await asyncio.gather(
@@ -132,7 +133,7 @@ async def test_approving_and_reporting_at_once_never_sends_a_bad_checkpoint(stor
     async def approve(job: str) -> None:
         plans = service(second)
         try:
-            await plans.change(f"plan-{job}", NOW, plans.commands.approve(None, "maria", "", NOW))
+            await plans.change(f"plan-{job}", NOW, lambda plan: plans.commands.approve(plan, None, "maria", "", NOW))
         except Conflict:
             return
 

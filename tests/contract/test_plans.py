@@ -87,14 +87,14 @@ async def test_a_change_that_says_no_changes_nothing(store: SqlStore) -> None:
     """What the rule raises reaches the caller, and the plan is as it was."""
     await put(store, acting())
 
-    def no(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
+    def no(given: Plan) -> TransitionResult:
         raise Conflict("no")
 
     with pytest.raises(Conflict):
-        await store.plans.change(acting().id, NOW, no)
+        await store.plans.change(acting().id, no)
     assert await store.plans.find(acting().id) == acting()
     with pytest.raises(NotFound):
-        await store.plans.change("none", NOW, kept)
+        await store.plans.decide("none", NOW, kept)
 
 
 async def test_changes_at_once_are_decided_one_after_the_other(store: SqlStore, second: SqlStore) -> None:
@@ -102,14 +102,13 @@ async def test_changes_at_once_are_decided_one_after_the_other(store: SqlStore, 
     waiting = in_mode(acting(), Mode.APPROVE)
     await put(store, waiting)
 
-    def approve(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
-        assert given is not None
+    def approve(given: Plan) -> TransitionResult:
         return TransitionResult(
             plan_states.approve(given, by="maria", comment="", now=NOW, life=60.0), messages=(outbox_message("told"),)
         )
 
     tries = await asyncio.gather(
-        *(one.plans.change(waiting.id, NOW, approve) for one in (store, second) * 4), return_exceptions=True
+        *(one.plans.change(waiting.id, approve) for one in (store, second) * 4), return_exceptions=True
     )
     assert sum(isinstance(one, TransitionResult) for one in tries) == 1
     assert sum(isinstance(one, Conflict) for one in tries) == 7
@@ -145,7 +144,7 @@ async def test_a_situation_holds_what_the_rails_look_at(store: SqlStore) -> None
     await store.nodes.add_event(NodeEvent("east", "n1", NodeEventKind.DOWN, NodeActor.DIAGNOSER, NOW))
     await put(store, acting("x"), replace(acting("w"), cluster="west"))
     trip = BreakerState("east:gpu", True, NOW, "too many")
-    await store.plans.change("plan-x", NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
+    await store.plans.change("plan-x", lambda given: TransitionResult(given, trips=(trip,)))
     seen: list[ClusterHistory] = []
 
     def rule(given: Plan | None, situation: ClusterHistory) -> TransitionResult:
@@ -248,7 +247,7 @@ async def test_a_breaker_is_reset_with_a_comment(store: SqlStore) -> None:
     """Only one that exists."""
     await put(store, acting())
     trip = BreakerState("east", True, NOW, "too many")
-    await store.plans.change(acting().id, NOW, lambda given, _: TransitionResult(given, trips=(trip,)))
+    await store.plans.change(acting().id, lambda given: TransitionResult(given, trips=(trip,)))
     closed = BreakerState("east", False, NOW + 60, "two bad GPUs", "maria")
     assert await store.nodes.reset_breaker(closed) == closed
     assert await store.nodes.breakers() == [closed]
@@ -260,7 +259,7 @@ async def test_effects_are_paged_and_tried_again(store: SqlStore) -> None:
     """Only what was given up can be tried again, and it is due at once."""
     await put(store, acting())
     made = tuple(outbox_message(key, created=NOW, expires=NOW + 10) for key in "abc")
-    await store.plans.change(acting().id, NOW, lambda given, _: TransitionResult(given, messages=made))
+    await store.plans.change(acting().id, lambda given: TransitionResult(given, messages=made))
     for due, state in zip(await store.outbox.claim(NOW, 60.0, 3), ("dead", "dead", "sent"), strict=True):
         await store.outbox.record_delivery(due, state, error="HTTP 410" if state == "dead" else "")
     assert [one.message.key for one in await store.outbox.page("dead", "", 1)] == ["a"]

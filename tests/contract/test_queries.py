@@ -15,7 +15,6 @@ from diagnoser.model import (
     AttemptKey,
     AttemptOutcome,
     CheckpointPhase,
-    ClusterHistory,
     Diagnosis,
     Event,
     EventKind,
@@ -364,10 +363,10 @@ async def test_what_became_of_a_plan_is_read_exactly(store: SqlStore, state: Pla
         )
         await store.work.save_diagnosis(claim, record(f"d-{job}", claim, diagnosis(LIES)), begun, [])
 
-        def moved(old: Plan, history: ClusterHistory) -> TransitionResult:
+        def moved(old: Plan) -> TransitionResult:
             return TransitionResult(replace(old, state=state, reason=LIES, history=(*old.history, CHANGES[state])))
 
-        await store.plans.change(begun.id, 300.0, moved)
+        await store.plans.change(begun.id, moved)
     outcomes = await outcomes_of(store, 0.0, 10)
     assert len(outcomes) == len(WAYS[state])
     for outcome in outcomes:

@@ -261,7 +261,7 @@ async def test_what_concerns_all_is_decided_by_who_is_bound_to_none(web: Web) ->
     """A breaker by people of its cluster; rules and outgoing messages by those of no single one."""
     await planned(web, cluster="west")
     trips = tuple(BreakerState(scope, True, NOW, "3 nodes") for scope in ("west", "west:gpu"))
-    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=trips))
+    await web.store.plans.change("plan-j", lambda plan: TransitionResult(plan, trips=trips))
     note = {"comment": "two bad GPUs", "by": "the president"}
     assert (await post(web, "jo", "/breakers/west/reset", note)).status_code == 403
     assert (await post(web, "tom", "/breakers/east/reset", note)).status_code == 403

@@ -10,7 +10,6 @@ from diagnoser.learning import shadow_evaluation
 from diagnoser.model import (
     Attempt,
     AttemptKey,
-    ClusterHistory,
     Event,
     EventKind,
     FeedbackVerdict,
@@ -100,11 +99,10 @@ async def recovered(here: Site, *proofs: NodeProof) -> DiagnosisRecord:
     first = await here.run("ecc", [*STEPS, ecc])
     assert first.diagnosis.type is FailureType.ECC_ERROR and first.plan is not None
 
-    def reach(known: Plan | None, situation: ClusterHistory) -> TransitionResult:
-        assert known is not None
+    def reach(known: Plan) -> TransitionResult:
         return TransitionResult(replace(known, state=PlanState.REACHED, drained=("gpu-017",), proofs=proofs))
 
-    await here.store.plans.change(first.plan.id, NOW, reach)
+    await here.store.plans.change(first.plan.id, reach)
     return first
 
 

@@ -138,7 +138,7 @@ def test_a_verdict_that_says_the_same_is_told_once() -> None:
 def test_an_approval_vouches_for_what_nothing_proves() -> None:
     """With whose word it is."""
     waits = made(state=PlanState.WAITING, reason=PlanReason.UNPROVEN.value, nodes=("n1",), lease=None)
-    approved = plan_commands().approve(None, "ida", "saw it smoke", NOW)(waits, ClusterHistory()).plan
+    approved = plan_commands().approve(waits, None, "ida", "saw it smoke", NOW).plan
     assert approved is not None
     assert [(proof.node, proof.kind, proof.text, proof.by, proof.time) for proof in approved.proofs] == [
         ("n1", ProofKind.PERSON, "approved: saw it smoke", "ida", NOW)
@@ -152,8 +152,7 @@ def check_of(suspects: tuple[str, ...] = ()) -> NodeCheck:
 def judged(before: Plan, results: list[PairResult], history: ClusterHistory, vouched: bool = True) -> Any:
     """What the last results of a check make of the plan."""
     assert before.check is not None
-    transition = plan_commands().check_results("t", before.check.round, results, NOW, vouched=vouched)
-    return transition(before, history)
+    return plan_commands().check_results(before, history, "t", before.check.round, results, NOW, vouched=vouched)
 
 
 def all_pass(check: NodeCheck) -> list[PairResult]:
@@ -276,7 +275,7 @@ def test_a_person_at_a_node_holds_its_plans(fields: dict[str, object], mark: Nod
     values: dict[str, object] = {"nodes": ("n1",), "lease": None, **fields}
     before = made(**values)
     event = NodeEvent("east", "n1", mark, NodeActor.PERSON, NOW)
-    result = plan_commands().hold_for_operator(event, NOW)(before, ClusterHistory())
+    result = plan_commands().hold_for_operator(before, event, NOW)
     assert result.plan is not None
     if is_held:
         assert (result.plan.state, result.plan.reason) == (PlanState.HELD, PlanReason.PERSON_HANDLES_NODE)
@@ -289,7 +288,7 @@ def test_a_person_at_a_node_holds_its_plans(fields: dict[str, object], mark: Nod
 def test_a_check_begins_with_the_nodes_of_the_attempt() -> None:
     """Where nobody told which these are, those that the executor names; suspects only among them."""
     request = CheckRequest(("n2", "n1", "n3", "n4", "n1"), queries=False)
-    begun = plan_commands().check_next("t", request, NOW)(made(allocation=(), suspects=("n9", "n3")), ClusterHistory())
+    begun = plan_commands().check_next(made(allocation=(), suspects=("n9", "n3")), ClusterHistory(), "t", request, NOW)
     assert begun.plan is not None and begun.plan.check is not None
     assert begun.plan.allocation == NODES and begun.plan.check.suspects == ("n3",)
     assert begun.plan.history[-1].why == "node check of 5 nodes begun"
@@ -298,17 +297,17 @@ def test_a_check_begins_with_the_nodes_of_the_attempt() -> None:
 
 def test_what_a_report_takes_out_is_an_event_of_each_node() -> None:
     """Once, however often it is reported, and by whom."""
-    commands, history = plan_commands(), ClusterHistory()
-    first = commands.report(PlanReport("t", PlanState.SENT, drained=("n1",)), NOW)(made(), history)
+    commands = plan_commands()
+    first = commands.report(made(), PlanReport("t", PlanState.SENT, drained=("n1",)), NOW)
     assert first.plan is not None and first.messages == ()
-    second = commands.report(PlanReport("t", PlanState.REACHED, drained=("n1", "n2")), NOW + 1)(first.plan, history)
+    second = commands.report(first.plan, PlanReport("t", PlanState.REACHED, drained=("n1", "n2")), NOW + 1)
     told = [(event.cluster, event.node, event.kind, event.by, event.reason) for event in second.node_events]
     assert [event.node for event in first.node_events] == ["n1"]
     why = f"plan {first.plan.id} by slurm-1"
     assert told == [("east", "n2", NodeEventKind.CORDONED, NodeActor.DIAGNOSER, why)]
     assert second.messages, "nobody is told how it ended"
     assert second.plan is not None
-    again = commands.report(PlanReport("t", PlanState.REACHED), NOW + 2)(second.plan, history)
+    again = commands.report(second.plan, PlanReport("t", PlanState.REACHED), NOW + 2)
     assert again.messages == () and again.plan == second.plan
 
 
@@ -316,16 +315,15 @@ def test_an_approval_is_announced_with_its_diagnosis() -> None:
     """Whoever listens to the webhook may act now; without its diagnosis there is nothing to say."""
     waits = made(state=PlanState.WAITING, action=Action.RESUBMIT, lease=None)
     commands = plan_commands(webhook=True)
-    (message,) = commands.approve(record(ECC), "ida", "", NOW)(waits, ClusterHistory()).messages
+    (message,) = commands.approve(waits, record(ECC), "ida", "", NOW).messages
     assert orjson.loads(message.body)["data"]["plan"] == waits.id
-    assert commands.approve(None, "ida", "", NOW)(waits, ClusterHistory()).messages == ()
+    assert commands.approve(waits, None, "ida", "", NOW).messages == ()
 
 
 def test_results_before_the_first_round_are_refused() -> None:
     """With what to do."""
-    transition = plan_commands().check_results("t", 1, [], NOW)
     with pytest.raises(Conflict, match=r"^the node check of plan plan-1 has not begun: ask for its first round$"):
-        transition(made(check=None), ClusterHistory())
+        plan_commands().check_results(made(check=None), ClusterHistory(), "t", 1, [], NOW)
 
 
 @pytest.mark.parametrize(("ago", "is_asked"), [(86_399.0, False), (86_400.0, True)])
@@ -342,7 +340,7 @@ def test_an_answer_is_judged_by_the_check_s_own_question() -> None:
     """It becomes the proof, with the query that gave it; the pairs are not tested then."""
     types = (FailureType.ECC_ERROR,)
     request = CheckRequest(NODES, types=types, since=NOW - 60.0, queries=True)
-    asked = plan_commands().check_next("t", request, NOW)(made(suspects=("n1",)), ClusterHistory()).plan
+    asked = plan_commands().check_next(made(suspects=("n1",)), ClusterHistory(), "t", request, NOW).plan
     assert asked is not None and asked.check is not None
     said = NodeAnswer("n1", "gpu_ecc", Answer(text="1, 00000000:0F:00.0, 3"))
     silent = [
@@ -350,8 +348,8 @@ def test_an_answer_is_judged_by_the_check_s_own_question() -> None:
         for query in asked.check.queries
         if query.query != "gpu_ecc"
     ]
-    results = plan_commands().check_results("t", 1, [], NOW, [said, *silent])
-    after = results(asked, ClusterHistory(fleet={"east": 1000})).plan
+    history = ClusterHistory(fleet={"east": 1000})
+    after = plan_commands().check_results(asked, history, "t", 1, [], NOW, [said, *silent]).plan
     assert after is not None
     told = [(proof.node, proof.kind, proof.text, proof.source, proof.time) for proof in after.proofs]
     assert told == [("n1", ProofKind.QUERY, "1, 00000000:0F:00.0, 3", "gpu_ecc", NOW)]
@@ -390,7 +388,7 @@ def test_a_breaker_of_another_cluster_is_no_matter() -> None:
 def test_a_plan_that_goes_back_to_no_checkpoint_has_none_to_be_bad() -> None:
     """Whatever state it is in; one that is over stays as it is as well."""
     for before in (made(), made(state=PlanState.REACHED), made(state=PlanState.REACHED, rollback=Rollback("/ckpt/1"))):
-        result = plan_commands().checkpoint_bad("a bit flipped", NOW)(before, ClusterHistory())
+        result = plan_commands().checkpoint_bad(before, "a bit flipped", NOW)
         assert result.plan == before and result.messages == ()
 
 
@@ -410,7 +408,7 @@ def test_a_bad_checkpoint_withdraws_what_nobody_acts_on(
 ) -> None:
     """Where an executor has the plan it is only marked, once."""
     before = made(**{"action": Action.ROLLBACK_AND_RESUBMIT, "rollback": Rollback("/ckpt/1"), **fields})
-    result = plan_commands().checkpoint_bad("a bit flipped", NOW, unused)(before, ClusterHistory())
+    result = plan_commands().checkpoint_bad(before, "a bit flipped", NOW, unused)
     assert result.plan is not None
     assert (result.plan.state, bool(result.messages)) == (state, is_told)
     if result.plan != before:
@@ -424,7 +422,7 @@ def test_a_check_suspects_no_node_that_the_scheduler_did_not_give() -> None:
     request = CheckRequest((*NODES, "elsewhere"), types=(FailureType.ECC_ERROR,), since=NOW - 60.0, queries=True)
     plan = made(suspects=("elsewhere", "n1"))
     assert "elsewhere" not in plan.allocation
-    begun = plan_commands().check_next("t", request, NOW)(plan, ClusterHistory()).plan
+    begun = plan_commands().check_next(plan, ClusterHistory(), "t", request, NOW).plan
     assert begun is not None and begun.check is not None
     assert begun.check.suspects == ("n1",)
     assert {query.node for query in begun.check.queries} == {"n1"}

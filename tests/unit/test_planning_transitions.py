@@ -44,8 +44,7 @@ def checked(made: Plan, faulty: tuple[str, ...], *marks: NodeEvent) -> Plan:
     while made.check is not None and made.check.verdict is None:
         groups = node_check.todo(made.check)
         results = [PairResult(group, not set(group) & set(faulty), 1.0) for group in groups]
-        change = plan_commands().check_results("t", made.check.round, results, NOW, vouched=True)
-        after = change(made, history).plan
+        after = plan_commands().check_results(made, history, "t", made.check.round, results, NOW, vouched=True).plan
         assert after is not None and groups
         made = after
     return made

@@ -1,8 +1,9 @@
 """When the matter of an attempt is closed: a person refused a plan, or the job ran again and completed."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -67,10 +68,13 @@ class ManagedSite(Site):
         return waits
 
     async def change(self, id: str, after: Plan) -> None:
-        await self.store.plans.change(id, self.now, lambda _, __: TransitionResult(after))
+        await self.store.plans.change(id, lambda _: TransitionResult(after))
+
+    async def run(self, id: str, command: Callable[..., TransitionResult], **values: object) -> Plan:
+        return await self.service.change(id, self.now, partial(command, now=self.now, **values))
 
     async def refuse(self, plan: Plan) -> None:
-        await self.service.change(plan.id, self.now, self.commands.refuse("ida", "the node is well", self.now))
+        await self.run(plan.id, self.commands.refuse, by="ida", comment="the node is well")
 
     async def complete_again(self, attempt: int = 2, **event: object) -> None:
         """A later launch of the job ends well, as its scheduler says."""
@@ -101,7 +105,7 @@ async def test_a_refusal_closes_its_attempt(store: SqlStore, verdict: object) ->
     assert "a person refused plan" in later.history[-1].why
     assert await site.service.claim("slurm", "default", site.now) is None
     record = await store.diagnoses.find(later.diagnosis)
-    approved = await site.service.change(later.id, site.now, site.commands.approve(record, "ida", "yes", site.now))
+    approved = await site.run(later.id, site.commands.approve, record=record, by="ida", comment="yes")
     assert approved.state is PlanState.SENT
     assert await site.service.claim("slurm", "default", site.now) is not None
 
@@ -111,7 +115,7 @@ async def test_a_refusal_that_was_taken_back_leaves_the_matter_with_people(store
     site = ManagedSite(store)
     refused = await site.wait_for_person()
     await site.refuse(refused)
-    await site.service.change(refused.id, site.now, site.commands.revoke_decision("ida", "", site.now))
+    await site.run(refused.id, site.commands.revoke_decision, by="ida", comment="")
     site.verdict = CORDON
     await site.fail(reason="its node's log came late")
     later = await site.plan_of()
@@ -174,7 +178,7 @@ async def test_a_plan_that_a_person_approved_is_handed_out_although_its_job_comp
     await site.complete_again()
     waits = await site.plan_of()
     record = await store.diagnoses.find(waits.diagnosis)
-    await site.service.change(waits.id, site.now, site.commands.approve(record, "ida", "", site.now))
+    await site.run(waits.id, site.commands.approve, record=record, by="ida", comment="")
     assert await site.service.claim("slurm", "default", site.now) is not None
 
 
@@ -188,7 +192,7 @@ async def test_a_launch_that_was_refused_because_the_job_ran_is_planned_anew_whe
         if refusal == 2:
             break
         refused = PlanReport(claimed.lease.token, PlanState.NOT_REACHED, refused=PlanReason.STILL_RUNNING)
-        await site.service.change(claimed.id, site.now, site.commands.report(refused, site.now))
+        await site.run(claimed.id, site.commands.report, report=refused)
     plans = await site.plans()
     assert [plan.state for plan in plans] == [PlanState.NOT_REACHED, PlanState.NOT_REACHED, PlanState.SENT]
     assert len({plan.key for plan in plans}) == 3
@@ -233,10 +237,10 @@ async def test_a_plan_that_was_begun_is_not_withdrawn_because_a_later_attempt_co
     assert claimed is not None
     begun = replace(claimed, steps=(Step("scontrol update NodeName=gpu-017 State=DRAIN", 0),))
     await site.change(claimed.id, begun)
-    after = await site.service.change(claimed.id, site.now, site.commands.close_attempt(2, site.now))
+    after = await site.run(claimed.id, site.commands.close_attempt, completed=2)
     assert after.state is PlanState.SENT
     await site.change(claimed.id, claimed)
-    withdrawn = await site.service.change(claimed.id, site.now, site.commands.close_attempt(2, site.now))
+    withdrawn = await site.run(claimed.id, site.commands.close_attempt, completed=2)
     assert (withdrawn.state, withdrawn.reason) == (PlanState.HELD, PlanReason.ATTEMPT_CLOSED)
 
 
@@ -291,7 +295,7 @@ async def _claimed_with_end(site: ManagedSite, chance: random.Random) -> bool:
         return False
     if chance.random() < 0.5:
         report = PlanReport(claimed.lease.token, PlanState.NOT_REACHED, refused=PlanReason.STILL_RUNNING)
-        await site.service.change(claimed.id, site.now, site.commands.report(report, site.now))
+        await site.run(claimed.id, site.commands.report, report=report)
     else:
         waits = replace(claimed, state=PlanState.WAITING, lease=None, reason=PlanReason.UNPROVEN)
         await site.change(claimed.id, waits)

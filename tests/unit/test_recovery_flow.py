@@ -15,7 +15,6 @@ from diagnoser.model import (
     Advice,
     AttemptKey,
     CheckpointPhase,
-    ClusterHistory,
     Diagnosis,
     Event,
     EventKind,
@@ -175,7 +174,7 @@ async def test_a_plan_that_nobody_took_up_expires_with_an_alert(store: SqlStore)
 def test_of_a_place_whose_nodes_fail_only_the_check_says_that_nobody_answered(reason: PlanReason, alerts: int) -> None:
     """Sixteen plans that wait for it would send sixteen alerts at the end of the hour."""
     waits = replace(plan(), state=PlanState.WAITING, reason=reason, expires=100.0)
-    over = plan_commands(mode=Mode.ACT).expire(101.0)(waits, ClusterHistory())
+    over = plan_commands(mode=Mode.ACT).expire(waits, 101.0)
     assert over.plan is not None
     assert over.plan.state is PlanState.EXPIRED
     assert len(over.messages) == alerts
@@ -273,7 +272,7 @@ async def test_a_plan_in_the_hands_of_an_executor_is_marked_and_planned_anew_whe
     report = PlanReport(mine.lease.token, PlanState.NOT_REACHED, refused=PlanReason.BAD_CHECKPOINT)
     if not refuses:
         report = PlanReport(mine.lease.token, PlanState.REACHED, requeued="llm-7b")
-    await plans.change(mine.id, site.now, site.commands.report(report, site.now))
+    await plans.change(mine.id, site.now, lambda plan: site.commands.report(plan, report, site.now))
     site.verdict = replace(site.verdict, rollback=Rollback("/ckpt/1000", 1000, verified=True))
     site.now += 60.0
     await site.worker.step()

@@ -88,7 +88,7 @@ def test_one_foreign_node_is_one_too_many() -> None:
 def test_a_claim_looks_at_the_nodes_that_are_known_now() -> None:
     """A plan was made when its attempt was thought to run elsewhere: what the scheduler says since then counts."""
     planned = cordon(proofs=node_log("gpu-004"), allocation=("gpu-004", "gpu-005"))
-    held = plan_commands().claim("slurm-1", "t", NOW)(planned, ("gpu-005", "gpu-006")).plan
+    held = plan_commands().claim(planned, ("gpu-005", "gpu-006"), "slurm-1", "t", NOW).plan
     assert held is not None
     assert (held.state, held.reason) == (PlanState.HELD, R.FOREIGN_NODE)
 
@@ -168,11 +168,11 @@ async def test_a_proven_plan_is_claimed(store: SqlStore) -> None:
 def test_a_person_may_vouch_for_a_node_of_the_job_and_no_other() -> None:
     """An approval is a proof with the person's name; it opens no way to a foreign node."""
     waiting = replace(in_mode(cordon(allocation=("gpu-004",)), Mode.APPROVE))
-    sent = plan_commands().approve(None, "maria", "seen it", NOW)(waiting, ClusterHistory()).plan
+    sent = plan_commands().approve(waiting, None, "maria", "seen it", NOW).plan
     assert sent is not None
     assert [(proof.node, proof.kind, proof.by) for proof in sent.proofs] == [("gpu-004", ProofKind.PERSON, "maria")]
     with pytest.raises(Conflict, match="did not give gpu-004"):
-        plan_commands().approve(None, "maria", "", NOW)(replace(waiting, allocation=("gpu-005",)), ClusterHistory())
+        plan_commands().approve(replace(waiting, allocation=("gpu-005",)), None, "maria", "", NOW)
 
 
 def compressed(stream: Stream, lines: list[str]) -> compress.Delta:

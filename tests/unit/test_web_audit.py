@@ -88,7 +88,7 @@ async def tripped(web: Web) -> None:
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
     letter = OutboxMessage("letter", MessageKind.ANSWER, "slack", b"{}", NOW, NOW + 60)
     made = TransitionResult
-    await web.store.plans.change("plan-j", NOW, lambda plan, _: made(plan, trips=(trip,), messages=(letter,)))
+    await web.store.plans.change("plan-j", lambda plan: made(plan, trips=(trip,), messages=(letter,)))
     for due in await web.store.outbox.claim(NOW, 60.0, 10):
         await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
 

@@ -127,7 +127,7 @@ async def taken_out(web: Web, times: Sequence[float], verdicts: Sequence[Diagnos
         record = await save(web.store, f"job-{number}", cause, created=at, plan=True)
         assert record.plan
         result = TransitionResult(replace(record.plan, diagnosis=record.id))
-        await web.store.plans.change(record.plan.id, at, lambda plan, history, result=result: result, alone=True)  # type: ignore[misc]
+        await web.store.plans.change(record.plan.id, lambda plan, result=result: result)  # type: ignore[misc]
         why = f"plan plan-job-{number}-1 by slurm-1"
         await web.store.nodes.add_event(
             NodeEvent("default", "hgx-04", NodeEventKind.CORDONED, NodeActor.DIAGNOSER, at, why)

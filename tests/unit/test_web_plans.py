@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -292,7 +293,7 @@ async def test_a_check_that_nobody_goes_on_with_expires(web: Web, clock: Clock) 
     await post(web, "/plans/plan-j/check/next", {"token": token})
     clock.now += 3601.0
     for plan_id in await web.store.plans.expired(clock.now, 10):
-        await web.services.plans.change(plan_id, clock.now, web.services.plans.commands.expire(clock.now))
+        await web.services.plans.change(plan_id, clock.now, partial(web.services.plans.commands.expire, now=clock.now))
     body = {"token": token, "round": 1, "results": [{"nodes": ["n1", "n3"], "ok": False, "seconds": 1.0}]}
     late = await post(web, "/plans/plan-j/check/results", body)
     assert (late.status_code, "is over" in late.json()["detail"]) == (409, True)
@@ -565,7 +566,7 @@ async def test_an_executor_with_nothing_to_say_gets_the_pairs(web: Web) -> None:
 async def test_the_script_of_the_site_is_one_more_query(web: Web) -> None:
     """Only the executor knows its path; its exit code is proof, and its first line says why."""
     token, _ = await ask_plan(web)
-    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(replace(plan, check=None)))
+    await web.store.plans.change("plan-j", lambda plan: TransitionResult(replace(plan, check=None)))
     body = {"token": token, "queries": True, "site_check": True}
     queries = (await post(web, "/plans/plan-j/check/next", body)).json()["queries"]
     assert [query["argv"] for query in queries if query["id"] == "site_check"] == [[]]

@@ -3,6 +3,7 @@
 import re
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -151,7 +152,7 @@ async def test_the_page_shows_all_of_recovery(web: Web) -> None:
     await post(web, "/plans/plan-j/report", told)
     trip = BreakerState("default", True, NOW, "3 nodes would be taken out")
     dead = OutboxMessage("letter", MessageKind.ANSWER, "slack", b"{}", NOW, NOW + 60)
-    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, trips=(trip,), messages=(dead,)))
+    await web.store.plans.change("plan-j", lambda plan: TransitionResult(plan, trips=(trip,), messages=(dead,)))
     for due in await web.store.outbox.claim(NOW, 60.0, 10):
         await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
     page = (await web.client.get("/recovery")).text
@@ -171,7 +172,7 @@ async def test_dead_letters_over_the_api(web: Web) -> None:
     """They are listed and can be tried again once; what was sent cannot."""
     await planned(web)
     letter = OutboxMessage("letter", MessageKind.ANSWER, "slack", b"{}", NOW, NOW + 60)
-    await web.store.plans.change("plan-j", NOW, lambda plan, _: TransitionResult(plan, messages=(letter,)))
+    await web.store.plans.change("plan-j", lambda plan: TransitionResult(plan, messages=(letter,)))
     (due,) = await web.store.outbox.claim(NOW, 60.0, 10)
     await web.store.outbox.record_delivery(due, "dead", error="HTTP 410")
     listed = (await web.client.get("/api/v1/effects?state=dead")).json()
@@ -234,9 +235,9 @@ async def test_where_the_webhook_tells_of_plans_an_approval_stands(web: Web) -> 
     services = replace(web.services, plans=replace(web.services.plans, commands=told))
     await planned(web, mode=Mode.APPROVE)
     await decide(web, "approve", "plan-j")
-    transition = services.plans.commands.revoke_decision("ops", "", NOW)
+    revoke = partial(services.plans.commands.revoke_decision, by="ops", comment="", now=NOW)
     with pytest.raises(Conflict, match="the webhook told of it"):
-        await services.plans.change("plan-j", NOW, transition)
+        await services.plans.change("plan-j", NOW, revoke)
     assert await state(web) is PlanState.SENT
 
 

@@ -1,5 +1,6 @@
 """Plans and the history they are decided by. Every decision runs under the lock of its cluster."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import ColumnElement, and_, func, or_, select, update
@@ -14,7 +15,7 @@ from diagnoser.adapters.sql.outbox import add_messages
 from diagnoser.adapters.sql.tables import breakers, nodes, plans
 from diagnoser.model import AttemptKey, BreakerState, ClusterHistory, Plan, PlanState, TransitionResult
 from diagnoser.model.errors import NotFound
-from diagnoser.model.plans import ClaimTransition, PlanTransition
+from diagnoser.model.plans import ClaimTransition, PlanTransition, PlanUpdate
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery.plan_states import ACTING, RUNNABLE, claimable
@@ -48,22 +49,17 @@ class PlanRepository(Repository):
         body = await self._db.value(select(plans.c.body).where(plans.c.id == id))
         return codec.plan_of(body) if body is not None else None
 
-    async def change(self, id: str, now: float, transition: PlanTransition, *, alone: bool = False) -> TransitionResult:
-        """Read the plan and the cluster's history under the cluster's lock; store the result in the same transaction.
-
-        When ``transition`` raises, nothing changes. alone: it looks at nothing but the plan, so that the history
-        (up to thousands of plans) is not read. Raises NotFound.
-        """
+    async def change(self, id: str, update: PlanUpdate) -> TransitionResult:
+        """Read the plan under the cluster's lock; store the result in the same transaction. When ``update`` raises,
+        nothing changes. Raises NotFound."""
         async with self._db.writing() as connection:
-            cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
-            if cluster is None:
-                raise NotFound(f"there is no plan {id!r}")
-            await _lock(connection, cluster)
-            # Claims do not take the lock of the cluster: without the row's own lock one could be overwritten.
-            body = (
-                await connection.execute(select(plans.c.body).where(plans.c.id == id).with_for_update())
-            ).scalar_one()
-            return await _apply(connection, codec.plan_of(body), now, transition, alone)
+            plan = await _locked(connection, id)
+            return await _store(connection, plan, update(plan))
+
+    async def decide(self, id: str, now: float, transition: PlanTransition) -> TransitionResult:
+        """As ``change``, with the history of the cluster, which may be thousands of plans."""
+        async with self._db.writing() as connection:
+            return await _decide(connection, await _locked(connection, id), now, transition)
 
     async def claim(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
         """What becomes of the oldest plan of the cluster that can be claimed; None when there is none.
@@ -104,15 +100,19 @@ class PlanRepository(Repository):
 async def decide(connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition) -> TransitionResult:
     """Decide about a plan that is not stored yet, in the caller's transaction."""
     await _lock(connection, plan.cluster)
-    return await _apply(connection, plan, now, transition)
+    return await _decide(connection, plan, now, transition)
 
 
-async def _apply(
-    connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition, alone: bool = False
+async def _decide(connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition) -> TransitionResult:
+    history = await _history(connection, plan, now)
+    return await _store(connection, plan, transition(plan, history), history.past)
+
+
+async def _store(
+    connection: AsyncConnection, plan: Plan, result: TransitionResult, past: Sequence[Plan] = ()
 ) -> TransitionResult:
-    history = ClusterHistory() if alone else await _history(connection, plan, now)
-    result = transition(plan, history)
-    known = {stored.id: stored for stored in (*history.past, plan)}
+    """Write what becomes of a plan. past: stored plans that the result may change as well."""
+    known = {stored.id: stored for stored in (*past, plan)}
     for changed in (*result.others, *((result.plan,) if result.plan else ())):
         await put_plan(connection, changed)
         await note_change(connection, "plan", changed.id, known.get(changed.id), changed)
@@ -123,6 +123,17 @@ async def _apply(
         await add_mark(connection, event)
     await add_messages(connection, result.messages)
     return replace(result, before=plan)
+
+
+async def _locked(connection: AsyncConnection, id: str) -> Plan:
+    """The plan, with its cluster locked. Raises NotFound."""
+    cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
+    if cluster is None:
+        raise NotFound(f"there is no plan {id!r}")
+    await _lock(connection, cluster)
+    # Claims do not take the lock of the cluster: without the row's own lock one could be overwritten.
+    body = await connection.execute(select(plans.c.body).where(plans.c.id == id).with_for_update())
+    return codec.plan_of(body.scalar_one())
 
 
 async def _lock(connection: AsyncConnection, cluster: str) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import Path, Query
@@ -149,7 +150,7 @@ async def _hold_plans(core: Core, plans: Plans, mark: NodeEvent, now: float) -> 
     for state in (PlanState.SENT, PlanState.WAITING):
         for plan in await core.store.plans.page(PlanFilter(state.value), "", OPEN_PLANS):
             if plan.cluster == mark.cluster and mark.node in plan.nodes:
-                await plans.change(plan.id, now, plans.commands.hold_for_operator(mark, now))
+                await plans.change(plan.id, now, partial(plans.commands.hold_for_operator, mark=mark, now=now))
     plans.outbox.notify()
 
 

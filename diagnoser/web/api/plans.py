@@ -1,6 +1,7 @@
 """Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
 
 from dataclasses import replace
+from functools import partial
 from operator import attrgetter
 from typing import Annotated, Literal
 
@@ -237,7 +238,8 @@ async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller:
     """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
     await find(core, id)
     now = core.clock()
-    return PlanShape.from_plan(await plans.change(id, now, plans.commands.report(body.report(), now)))
+    report = partial(plans.commands.report, report=body.report(), now=now)
+    return PlanShape.from_plan(await plans.change(id, now, report))
 
 
 @router.post(
@@ -263,8 +265,8 @@ async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, call
         site_check=body.site_check,
         pairs=body.pairs,
     )
-    rule = plans.commands.check_next(body.token, request, now)
-    return _round(await plans.change(id, now, rule, alone=False), plans)
+    check_next = partial(plans.commands.check_next, token=body.token, request=request, now=now)
+    return _round(await plans.decide(id, now, check_next), plans)
 
 
 @router.post(
@@ -282,9 +284,16 @@ async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans,
     await find(core, id)
     now, results = core.clock(), [PairResult(**result.model_dump()) for result in body.results]
     node_answers = [answer.answer() for answer in body.answers]
-    commands = plans.commands
-    rule = commands.check_results(body.token, body.round, results, now, node_answers, vouched=bool(body.vouched))
-    return _round(await plans.change(id, now, rule, alone=False), plans)
+    record_results = partial(
+        plans.commands.check_results,
+        token=body.token,
+        round=body.round,
+        results=results,
+        now=now,
+        answers=node_answers,
+        vouched=bool(body.vouched),
+    )
+    return _round(await plans.decide(id, now, record_results), plans)
 
 
 async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
@@ -292,21 +301,24 @@ async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, co
     now = core.clock()
     plan = await plans.check_rollback(await find(core, id), now)
     record = await core.store.diagnoses.find(plan.diagnosis)
-    return await plans.change(id, now, plans.commands.approve(record, caller.name, comment, now, shown))
+    approve = partial(plans.commands.approve, record=record, by=caller.name, comment=comment, now=now, shown=shown)
+    return await plans.change(id, now, approve)
 
 
 async def refuse_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
     """shown: as of ``approve_plan``; to refuse is safe, whatever the plan has become. Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
-    return await plans.change(id, now, plans.commands.refuse(caller.name, comment, now))
+    refuse = partial(plans.commands.refuse, by=caller.name, comment=comment, now=now)
+    return await plans.change(id, now, refuse)
 
 
 async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
     """shown: as of ``approve_plan``; to take back is safe, whatever the plan has become. Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
-    return await plans.change(id, now, plans.commands.revoke_decision(caller.name, comment, now))
+    revoke_decision = partial(plans.commands.revoke_decision, by=caller.name, comment=comment, now=now)
+    return await plans.change(id, now, revoke_decision)
 
 
 async def find(core: Core, id: str) -> Plan:

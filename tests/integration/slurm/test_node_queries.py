@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from diagnoser.adapters.sql.store import open_store
-from diagnoser.model import ClusterHistory, Mode, Plan, PlanReason, PlanState, TransitionResult, UncordonState
+from diagnoser.model import Mode, Plan, PlanReason, PlanState, TransitionResult, UncordonState
 from diagnoser.model.taxonomy import Action
 from tests.integration.slurm.cluster import Cluster, until
 from tests.integration.slurm.conftest import NAME, Site, site
@@ -71,7 +71,7 @@ def suspected(cluster: Cluster, folder: Path, bad: str, *options: str) -> Iterat
 async def send_to_check(lab: Site, plan: str) -> None:
     """Text of the job is no proof: its plan becomes a check of the suspected node."""
 
-    def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
+    def update(plan: Plan) -> TransitionResult:
         fields: dict[str, Any] = {
             "action": Action.CHECK_AND_RESUBMIT,
             "nodes": (),
@@ -83,7 +83,7 @@ async def send_to_check(lab: Site, plan: str) -> None:
 
     store = await open_store(f"sqlite:///{lab.service.folder}/test.db")
     try:
-        await store.plans.change(plan, 0.0, transition, alone=True)
+        await store.plans.change(plan, update)
     finally:
         await store.close()
 

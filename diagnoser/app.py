@@ -28,7 +28,7 @@ from diagnoser.config.loader import load_analyzer, site_node_queries
 from diagnoser.config.settings import Settings
 from diagnoser.config.shown_settings import shown_settings
 from diagnoser.config.site_files import load_mapping, load_outbound_redactor, load_redactor
-from diagnoser.config.storage import ages, open_archive
+from diagnoser.config.storage import open_archive, retention_ages
 from diagnoser.config.tracing import open_traces
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
@@ -417,7 +417,7 @@ def _worker_loops(
             store.logs, registry.compressor, clock, metrics, world.archive, folding=service.reading.logs.folding
         ).run(changes.pause()),
         watch.run(changes.pause()),
-        _worker(settings, shared, service, poll, watch).run(),
+        _worker(settings, service, poll, watch).run(),
         outbox.run(),
         deciding.lifecycle.run(changes.pause()),
         replayer.run(),
@@ -443,12 +443,12 @@ def _node_metrics(
     return NodeMetricWatch(world.store, prometheus.series, table, world.clock, world.wakes.attempts).run()
 
 
-def _worker(settings: Settings, shared: Shared, service: Service, poll: float, watch: MetricWatch) -> Worker:
+def _worker(settings: Settings, service: Service, poll: float, watch: MetricWatch) -> Worker:
     world, deciding, registry = service.world, service.deciding, service.reading.registry
     store, clock, metrics = world.store, world.clock, world.metrics
     failures, plans = deciding.confirmed_failures, deciding.plans
     machine = SteadyClock()  # nothing old goes unless it agrees with the database's
-    retention = Retention(store, machine, ages(settings), metrics, world.archive)
+    retention = Retention(store, machine, retention_ages(settings), metrics, world.archive)
     return Worker(
         store=store.work,
         logs=service.reading.logs,
@@ -554,7 +554,7 @@ def _wake_signals(settings: Settings, shared: Shared, stack: AsyncExitStack) -> 
 
     redis = RedisWakeSignals(url, {"attempts": attempts, "outbox": outbox})
     stack.push_async_callback(redis.close)
-    check = CachedHealthCheck.until(stack, redis.ping)
+    check = CachedHealthCheck.closed_by(stack, redis.ping)
     return WakeSignals(redis.wake("attempts"), redis.wake("outbox"), (redis.run(),), {"redis": check})
 
 
@@ -600,7 +600,7 @@ def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: As
         await store.db.check_write(clock())
         return "work"
 
-    return CachedHealthCheck.until(stack, check, is_needed=True)
+    return CachedHealthCheck.closed_by(stack, check, is_needed=True)
 
 
 def _archive_check(archive: Archive | None, stack: AsyncExitStack) -> dict[str, HealthCheck]:
@@ -612,7 +612,7 @@ def _archive_check(archive: Archive | None, stack: AsyncExitStack) -> dict[str, 
         await archive.objects("", 1)
         return "answers"
 
-    return {"archive": CachedHealthCheck.until(stack, check)}
+    return {"archive": CachedHealthCheck.closed_by(stack, check)}
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

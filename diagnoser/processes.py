@@ -61,7 +61,7 @@ def serve(settings: Settings) -> None:
     _log_startup(settings, shared.analyzer)
     gc.freeze()  # rules and code live as long as the process: no collection has to look at them again
     gc.enable()
-    names = _processes(settings)
+    names = _process_names(settings)
     if len(names) == 1:
         socket = _listen(settings, shared=False)
         asyncio.run(_serve(settings, shared, socket, (signal.SIGTERM, signal.SIGINT)))
@@ -78,7 +78,7 @@ def _limit_malloc_arenas() -> None:
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
 
 
-def _processes(settings: Settings) -> list[str]:
+def _process_names(settings: Settings) -> list[str]:
     """Names of the processes that make up the role."""
     requests = ["api"]
     if settings.workers > 1:
@@ -231,7 +231,7 @@ def _log_startup(settings: Settings, analyzer: LogAnalyzer) -> None:
         model=model,
         webhook=webhook,
         alerts=", ".join(alerting.receiver_names(settings)) or "none",
-        processes=_processes(settings),
+        processes=_process_names(settings),
         recovery=settings.recovery_mode,
     )
     for warning in removed_settings.warnings(os.environ):

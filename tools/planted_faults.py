@@ -179,8 +179,8 @@ FAULTS = (
     Fault(
         "a job that is held gets no more time than one that is not",
         "agent/executor.py",
-        "limit = HELD_PATIENCE_SECONDS if state.held else PATIENCE_SECONDS",
-        "limit = PATIENCE_SECONDS",
+        "limit = GIVE_UP_HELD_SECONDS if state.held else GIVE_UP_SECONDS",
+        "limit = GIVE_UP_SECONDS",
         _EXECUTOR,
     ),
     Fault(

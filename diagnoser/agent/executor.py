@@ -30,9 +30,9 @@ for over."""
 LOOK_SECONDS = 0.5
 UNCLEAR_SECONDS = 2.0
 """Wait before the look after a command that got no answer: it may still be under way."""
-PATIENCE_SECONDS = 300.0
+GIVE_UP_SECONDS = 300.0
 """How long the cluster may be away, or make no progress, before a plan counts as not reached."""
-HELD_PATIENCE_SECONDS = 1800.0
+GIVE_UP_HELD_SECONDS = 1800.0
 """The same for a held job, which nobody else would launch again."""
 RUNNING_SECONDS = 15.0
 """How long a job that failed may take to end by itself before its plan is refused: it often prints why it fails
@@ -232,10 +232,10 @@ class Executor(Generic[S]):
         decide: says the next step, from what the cluster shows.
         """
         begun = progress = self.clock()
-        limit = PATIENCE_SECONDS
+        limit = GIVE_UP_SECONDS
         while True:
             nodes, state = await self._observe(execution.spec, progress + limit)
-            limit = HELD_PATIENCE_SECONDS if state.held else PATIENCE_SECONDS
+            limit = GIVE_UP_HELD_SECONDS if state.held else GIVE_UP_SECONDS
             execution.drained = _drained(execution.spec, nodes)
             execution.ran_on |= frozenset(state.nodes) | self._seen(execution.spec.job)
             step = decide(execution, nodes, state)
@@ -391,7 +391,7 @@ class Executor(Generic[S]):
                 if not self.cluster.can_check:
                     return (), without, False
                 check = partial(self.cluster.check, execution.spec, answer)
-                results = await self._while_away(check, self.clock() + PATIENCE_SECONDS)
+                results = await self._while_away(check, self.clock() + GIVE_UP_SECONDS)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
                 answer = await self.client.checked(plan, token, answer["round"], results.results, vouched=vouched)
             left_out = await self._left_out(claimed.plan["job"], only)
@@ -428,7 +428,7 @@ class Executor(Generic[S]):
         if not allowed:
             return [*refused]
         ask = partial(self.cluster.ask, execution.spec, allowed)
-        results = await self._while_away(ask, self.clock() + PATIENCE_SECONDS)
+        results = await self._while_away(ask, self.clock() + GIVE_UP_SECONDS)
         await self._report(execution.claimed, "progress", steps=self._steps(results.attempts))
         return [*results.answers, *refused]
 

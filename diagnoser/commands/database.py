@@ -142,14 +142,14 @@ async def _pruned(settings: Settings, *, quiet: bool) -> dict[str, int]:
     from prometheus_client import CollectorRegistry
 
     from diagnoser.adapters.sql.store import open_store
-    from diagnoser.config.storage import ages, open_archive
+    from diagnoser.config.storage import open_archive, retention_ages
     from diagnoser.observability.metrics import DROPPED, Metrics
     from diagnoser.worker.retention import Retention
 
     archive = open_archive(settings)
     store, metrics = await open_store(settings.database_url), Metrics(CollectorRegistry())
     try:
-        retention = Retention(store, time.time, ages(settings), metrics, archive)
+        retention = Retention(store, time.time, retention_ages(settings), metrics, archive)
         with Progress("dropped: {task.completed:,.0f}", console=err, transient=True, disable=quiet) as bar:
             task = bar.add_task("", total=None)
             while count := await retention.drop():

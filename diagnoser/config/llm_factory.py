@@ -82,7 +82,7 @@ def health_check(model: "OpenAIModel | None", stack: AsyncExitStack) -> dict[str
     """For readiness. Optional: without the model's server the rules decide alone."""
     if model is None:
         return {}
-    return {"model": CachedHealthCheck.until(stack, model.ping)}
+    return {"model": CachedHealthCheck.closed_by(stack, model.ping)}
 
 
 def confirmed_failures(

@@ -16,7 +16,7 @@ MESSAGES_DAYS = 90
 """Sent messages answer who was told what: for a quarter, as reviews of incidents go."""
 
 
-def ages(settings: Settings) -> RetentionAges:
+def retention_ages(settings: Settings) -> RetentionAges:
     return RetentionAges(
         settings.retention_days,
         DUMPS_DAYS,

@@ -11,7 +11,7 @@ FRESH = 15.0
 """Seconds for which an answer counts."""
 FRESH_NEEDED = 1.0
 """The same of a part that no request goes without."""
-PATIENCE = 0.5
+FIRST_WAIT_SECONDS = 0.5
 """Seconds that the first caller waits: readiness probes have short timeouts."""
 
 
@@ -39,13 +39,13 @@ class CachedHealthCheck:
         if self._is_needed:
             await asyncio.wait([self._task])
         elif not self._detail:
-            await asyncio.wait([self._task], timeout=PATIENCE)
+            await asyncio.wait([self._task], timeout=FIRST_WAIT_SECONDS)
         if self._error:
             raise self._error
         return self._detail
 
     @classmethod
-    def until(
+    def closed_by(
         cls, stack: AsyncExitStack, ping: Callable[[], Awaitable[str]], *, is_needed: bool = False
     ) -> "CachedHealthCheck":
         """A check that is closed with the stack."""

@@ -45,7 +45,7 @@ class PlanService:
                 self._observe(result, now)
                 continue
             open_plan = await self._check_completed(await self._check_standstill(result.plan, now), now)
-            checked = await self.check_rollback(open_plan, now, unused=token)
+            checked = await self.check_rollback(open_plan, now, unused_token=token)
             if checked.state is PlanState.SENT and checked.lease:
                 return checked
 
@@ -85,11 +85,11 @@ class PlanService:
             return await self.change(plan.id, now, partial(self.commands.went_on, now=now))
         return plan
 
-    async def check_rollback(self, plan: Plan, now: float, unused: str = "") -> Plan:
+    async def check_rollback(self, plan: Plan, now: float, unused_token: str = "") -> Plan:
         """Look again at what was reported of the plan's checkpoint. Returns the plan as it stands then.
 
         Whoever stores a plan, or such a report, looks at the other afterwards: at least one of the two sees both.
-        unused: as of ``PlanCommands.checkpoint_bad``.
+        unused_token: as of ``PlanCommands.checkpoint_bad``.
         """
         back = plan.rollback
         if back is None:
@@ -102,7 +102,8 @@ class PlanService:
         why = why_bad(back.checkpoint, back.step, attempts)
         if not why:
             return plan
-        return await self.change(plan.id, now, partial(self.commands.checkpoint_bad, why=why, now=now, unused=unused))
+        withdraw = partial(self.commands.checkpoint_bad, why=why, now=now, unused_token=unused_token)
+        return await self.change(plan.id, now, withdraw)
 
     async def check_rollbacks(self, job: str, now: float) -> None:
         """The same of all plans of a job that may still be carried out."""

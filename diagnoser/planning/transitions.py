@@ -256,17 +256,17 @@ class PlanCommands:
         why = f"{mark.node} was {mark.kind} by a person: it is left alone"
         return self._stopped(plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, why, now)
 
-    def checkpoint_bad(self, plan: Plan, why: str, now: float, unused: str = "") -> TransitionResult:
+    def checkpoint_bad(self, plan: Plan, why: str, now: float, unused_token: str = "") -> TransitionResult:
         """The checkpoint to go back to was reported bad. What nobody acts on yet is withdrawn; where an executor has
         the plan, or the webhook told of it, only they know how far it is: it is marked, and executors refuse it.
 
-        unused: token of a claim that no executor was given yet.
+        unused_token: of a claim that no executor was given yet.
         """
         if plan.rollback is None:
             return TransitionResult(plan)
         if plan.state not in (*plan_states.OPEN, PlanState.SENT):
             return TransitionResult(plan)
-        is_withdrawn = self._can_withdraw(plan, unused)
+        is_withdrawn = self._can_withdraw(plan, unused_token)
         is_known = plan.reason == PlanReason.BAD_CHECKPOINT
         if is_known and not (is_withdrawn and plan.state is PlanState.SENT):
             return TransitionResult(plan)
@@ -305,14 +305,14 @@ class PlanCommands:
             return TransitionResult(after)
         return TransitionResult(after, messages=self.planner.alert_plan(after, now))
 
-    def _can_withdraw(self, plan: Plan, unused: str) -> bool:
-        """Tell whether nobody acts on the plan, and nobody was told to. unused: as in ``checkpoint_bad``."""
+    def _can_withdraw(self, plan: Plan, unused_token: str) -> bool:
+        """Tell whether nobody acts on the plan, and nobody was told to. unused_token: as in ``checkpoint_bad``."""
         if plan.lease is not None:
             if plan.steps:
                 return False
-            if plan.lease.token != unused:
+            if plan.lease.token != unused_token:
                 return False
-        if unused:
+        if unused_token:
             return True
         return not self.is_announced(plan)
 

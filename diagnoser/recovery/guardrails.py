@@ -116,7 +116,7 @@ def _attempt_closed(plan: Plan, case: _Case) -> Plan | None:
     refused = next((past for past in case.same_attempt if was_refused(past)), None)
     if refused:
         why = f"a person refused plan {refused.id} for this attempt: nothing is done without a person's approval"
-        return _waiting(plan, _R.ATTEMPT_CLOSED, why, case.now)
+        return _waiting(plan, _R.ATTEMPT_CLOSED, why, case)
     if case.history.completed > plan.attempt:
         why = f"attempt {case.history.completed} of the job completed since: nothing is left to do"
         return with_state(plan, PlanState.ADVISED, _R.ATTEMPT_CLOSED, by=DIAGNOSER, why=why, now=case.now)
@@ -190,7 +190,7 @@ def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
     repeated = [node for node in plan.nodes if retry_history.evictions(plan, node, past) >= limit]
     if repeated:
         why = f"{_were(repeated)} taken out {limit} times or more for this failure before: repair comes first"
-        return _waiting(plan, _R.NODE_AGAIN, why, case.now)
+        return _waiting(plan, _R.NODE_AGAIN, why, case)
     if plan.action is not Action.RESUBMIT:
         return None
     if not plan.suspects:
@@ -234,7 +234,7 @@ def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
         return None
     seen = _seen_failing(place, failing.union(plan.nodes), places)
     if any(_checks(old, place, places) for old in recent):
-        return _waiting(plan, _R.PLACE_FAILS, f"{seen}, and another plan checks it", case.now)
+        return _waiting(plan, _R.PLACE_FAILS, f"{seen}, and another plan checks it", case)
     if plan.action is Action.CHECK_AND_RESUBMIT:
         return None
     checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.nodes)
@@ -277,7 +277,7 @@ def _requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     if count < cap:
         return None
     return _waiting(
-        plan, _R.REQUEUE_CAP, f"{_launches(count)} on {plan.cluster} within the hour; the limit is {cap}", case.now
+        plan, _R.REQUEUE_CAP, f"{_launches(count)} on {plan.cluster} within the hour; the limit is {cap}", case
     )
 
 
@@ -289,7 +289,7 @@ def _tenant_requeue_cap(plan: Plan, case: _Case) -> Plan | None:
     if count < cap:
         return None
     whose = f"of tenant {plan.tenant}" if plan.tenant else "of no known tenant"
-    return _waiting(plan, _R.TENANT_CAP, f"{_launches(count)} {whose} within the hour; the limit is {cap}", case.now)
+    return _waiting(plan, _R.TENANT_CAP, f"{_launches(count)} {whose} within the hour; the limit is {cap}", case)
 
 
 def _hang_again(plan: Plan, case: _Case) -> Plan | None:
@@ -301,7 +301,7 @@ def _hang_again(plan: Plan, case: _Case) -> Plan | None:
     )
     if not any(past.created > case.now - retry_history.HOUR for past in launched):
         return None
-    return _waiting(plan, _R.HANG_AGAIN, "it was launched again within the hour: a person looks first", case.now)
+    return _waiting(plan, _R.HANG_AGAIN, "it was launched again within the hour: a person looks first", case)
 
 
 def _looked_at_twice(plan: Plan, case: _Case) -> Plan | None:
@@ -311,7 +311,7 @@ def _looked_at_twice(plan: Plan, case: _Case) -> Plan | None:
     if any(past.look and plan.look.agrees_with(past.look) for past in case.same_attempt):
         return None
     why = f"agents saw {_stuck_ranks(plan.look)} stuck once: a second look has to agree"
-    return _waiting(plan, _R.ONE_LOOK, why, case.now)
+    return _waiting(plan, _R.ONE_LOOK, why, case)
 
 
 def _stuck_ranks(look: HangLook) -> str:
@@ -344,16 +344,16 @@ def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, 
         return plan, ()
     limits = case.policy.table.breaker
     if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
-        return _waiting(plan, _R.TENANT_CAP, over, case.now), ()
+        return _waiting(plan, _R.TENANT_CAP, over, case), ()
     tripped = case.history.open & set(breaker.scopes(plan))
     if tripped:
-        return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case.now), ()
+        return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case), ()
     if not plan.nodes:
         return plan, ()  # a check names its nodes later, and asks the breaker then
     trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now)
     if trip is None:
         return plan, ()
-    return _waiting(plan, _R.BREAKER, trip.reason, case.now), (trip,)
+    return _waiting(plan, _R.BREAKER, trip.reason, case), (trip,)
 
 
 def _cooled(plan: Plan, case: _Case) -> Plan:
@@ -396,17 +396,17 @@ def _with_action(plan: Plan, action: Action) -> Plan:
 
 def _held(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
     """Keep the plan from acting, and alert people. In observe mode it was advice anyway."""
-    return _stopped(plan, PlanState.HELD, reason, why, case.now)
+    return _stopped(plan, PlanState.HELD, reason, why, case)
 
 
-def _waiting(plan: Plan, reason: PlanReason, why: str, now: float) -> Plan:
-    return _stopped(plan, PlanState.WAITING, reason, why, now)
+def _waiting(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
+    return _stopped(plan, PlanState.WAITING, reason, why, case)
 
 
-def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, now: float) -> Plan:
+def _stopped(plan: Plan, state: PlanState, reason: PlanReason, why: str, case: _Case) -> Plan:
     if plan.mode is Mode.OBSERVE:
         state = PlanState.ADVISED
-    return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=now)
+    return with_state(plan, state, reason, by=DIAGNOSER, why=why, now=case.now)
 
 
 def _with_new_key(plan: Plan, same_attempt: Collection[Plan]) -> Plan:

@@ -10,6 +10,7 @@ from itertools import chain
 from diagnoser.model import Diagnosis, Incident, IncidentChange, IncidentState
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
+from diagnoser.recovery.plan_states import commented
 
 SERVICE = "diagnoser"
 HOUR, DAY = 3_600.0, 86_400.0
@@ -154,7 +155,7 @@ def escalated(incident: Incident, by: str, comment: str, now: float) -> Incident
     if incident.escalated:
         return incident
     raised = replace(incident, escalated=now, muted_until=0.0)
-    return _changed(raised, now, by, _with_comment("escalated", comment))
+    return _changed(raised, now, by, commented("escalated", comment))
 
 
 def muted(incident: Incident, by: str, comment: str, now: float, *, seconds: float) -> Incident:
@@ -166,17 +167,13 @@ def muted(incident: Incident, by: str, comment: str, now: float, *, seconds: flo
         return incident
     what = f"muted for {seconds / HOUR:.0f} h" if seconds else "no longer muted"
     quiet = replace(incident, muted_until=now + seconds if seconds else 0.0)
-    return _changed(quiet, now, by, _with_comment(what, comment))
+    return _changed(quiet, now, by, commented(what, comment))
 
 
 def _check_unresolved(incident: Incident) -> None:
     """Raises BadInput."""
     if incident.state is IncidentState.RESOLVED:
         raise BadInput("the incident is resolved: reopen it first")
-
-
-def _with_comment(what: str, comment: str) -> str:
-    return f"{what}: {comment}" if comment else what
 
 
 def _changed(incident: Incident, now: float, by: str, comment: str) -> Incident:

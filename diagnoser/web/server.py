@@ -43,7 +43,6 @@ from diagnoser.web.api import unplaced as unplaced_api
 from diagnoser.web.api import views as views_api
 from diagnoser.web.api import workbench as workbench_api
 from diagnoser.web.http import description, problems
-from diagnoser.web.http.agents_seen import AgentsSeen
 from diagnoser.web.http.allowed_hosts import AllowedHosts
 from diagnoser.web.http.answer_headers import HeadAsGet, RequestIds, SecurityHeaders
 from diagnoser.web.http.auditing import AuditedCalls
@@ -51,6 +50,7 @@ from diagnoser.web.http.authentication import READ, People
 from diagnoser.web.http.compression import CompressedFiles, ReadCompression
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.request_metrics import RequestMetrics
+from diagnoser.web.http.seldom import Seldom
 from diagnoser.web.http.services import WebServices
 from diagnoser.web.http.spoken_job_ids import SpokenJobIds
 from diagnoser.web.pages import (
@@ -142,12 +142,15 @@ _PAGES = (
     login,
 )
 
+AGENT_NOTED_SECONDS = 30.0
+"""Between two notes that the agent of a cluster asked for a plan: an agent that has fallen silent is told."""
+
 
 def create(services: WebServices) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
     app.state.bodies = Bodies(services.core.config.limits)
-    app.state.agents_seen = AgentsSeen(services.core.store.vitals, services.core.clock)
+    app.state.agents_seen = Seldom(AGENT_NOTED_SECONDS)
     app.router.routes[:0] = protocols.routes()  # before all others, for each route that is tried costs
     for part in (*_API, *_PAGES):  # as they are: to include a router makes each of its routes once more, 0.2 s in all
         app.router.routes.extend(part.router.routes)

@@ -63,15 +63,14 @@ class OutboxConfig:
 @dataclass(frozen=True, slots=True)
 class _Result:
     state: str
-    label: str
     reason: DeliveryResult
     error: str = ""
     retry_after: float | None = None
     until: float = 0.0
 
 
-_SENT = _Result("sent", "sent", DeliveryResult.DELIVERED)
-_EXPIRED = _Result("expired", "expired", DeliveryResult.TOO_LATE, "expired before it could be delivered")
+_SENT = _Result("sent", DeliveryResult.DELIVERED)
+_EXPIRED = _Result("expired", DeliveryResult.TOO_LATE, "expired before it could be delivered")
 
 
 def subject(message: OutboxMessage) -> tuple[AttemptKey, str] | None:
@@ -132,11 +131,11 @@ class Outbox:
     wake: WakeSignal
     rng: Random
     metrics: Metrics
-    pace: OutboxConfig = OutboxConfig()
+    config: OutboxConfig = OutboxConfig()
     trace: Trace = untraced
 
     def __post_init__(self) -> None:
-        self._rate_limiter = RateLimiter(self.pace.rates)
+        self._rate_limiter = RateLimiter(self.config.rates)
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -147,14 +146,14 @@ class Outbox:
                     continue
             except Unavailable as error:
                 self._log.warning("outbox_waits", error=str(error))
-            await self.wake.wait(self.pace.poll)
+            await self.wake.wait(self.config.poll)
 
     async def step(self) -> int:
         """One round over what is due: the number of messages that were handled. Raises Unavailable."""
-        claiming = self.store.claim(self.clock(), self.pace.lease, self.pace.at_once)
+        claiming = self.store.claim(self.clock(), self.config.lease, self.config.at_once)
         async with claimed(claiming, self._release_on_shutdown) as due:
             if due:
-                async with renewed(partial(self.store.extend, due), self.pace.lease, self.clock):
+                async with renewed(partial(self.store.extend, due), self.config.lease, self.clock):
                     await asyncio.gather(*(self._handle(message) for message in due))
         return len(due)
 
@@ -186,28 +185,28 @@ class Outbox:
         if message.expires <= self.clock():
             return _EXPIRED
         if sender is None:
-            return _Result("dead", "dead", DeliveryResult.NO_SENDER, "no receiver is configured")
+            return _Result("dead", DeliveryResult.NO_SENDER, "no receiver is configured")
         try:
-            async with asyncio.timeout(self.pace.send):
+            async with asyncio.timeout(self.config.send):
                 await sender.send(message)
         except DeliveryError as error:
             if error.permanent:
-                return _Result("dead", "dead", DeliveryResult.REFUSED, str(error))
-            return _Result("pending", "retried", DeliveryResult.NOT_NOW, str(error), error.retry_after)
+                return _Result("dead", DeliveryResult.REFUSED, str(error))
+            return _Result("pending", DeliveryResult.NOT_NOW, str(error), error.retry_after)
         except Withheld as why:
-            return _Result("withheld", "withheld", DeliveryResult.WITHHELD, str(why))
+            return _Result("withheld", DeliveryResult.WITHHELD, str(why))
         except Deferred as why:
             until = min(why.until, message.expires)
-            return _Result("deferred", "deferred", DeliveryResult.DEFERRED, str(why), until=until)
+            return _Result("deferred", DeliveryResult.DEFERRED, str(why), until=until)
         except TimeoutError:
-            return _Result("pending", "retried", DeliveryResult.TOO_SLOW, "no answer in time")
+            return _Result("pending", DeliveryResult.TOO_SLOW, "no answer in time")
         except Exception as error:  # a faulty sender must not stop the others
-            return _Result("pending", "retried", DeliveryResult.SENDER_FAILED, type(error).__name__)
+            return _Result("pending", DeliveryResult.SENDER_FAILED, type(error).__name__)
         return _SENT
 
     def _retry_at(self, due: DueMessage, result: _Result) -> float:
         """Never before the receiver's own retry time, never after the expiry, when the message is given up."""
-        longest = min(self.pace.longest, self.pace.first * 2.0 ** min(due.tries, 60))
+        longest = min(self.config.longest, self.config.first * 2.0 ** min(due.tries, 60))
         wait = max(self.rng.uniform(0.0, longest), result.retry_after or 0.0)
         return min(self.clock() + wait, due.message.expires)
 
@@ -230,7 +229,8 @@ class Outbox:
             )
 
     def _report(self, due: DueMessage, result: _Result) -> None:
-        self.metrics.outbox_deliveries.labels(due.message.kind, result.label).inc()
+        label = "retried" if result.state == "pending" else result.state
+        self.metrics.outbox_deliveries.labels(due.message.kind, label).inc()
         level = self._log.info if result.state in ("sent", "withheld", "deferred") else self._log.warning
         level(
             "effect_handled",

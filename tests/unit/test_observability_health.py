@@ -51,7 +51,7 @@ async def test_an_answer_counts_for_a_while() -> None:
 
 async def test_a_part_that_hangs_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who asks hears at once that nothing is known."""
-    monkeypatch.setattr("diagnoser.observability.health.PATIENCE", 0.01)
+    monkeypatch.setattr("diagnoser.observability.health.FIRST_WAIT_SECONDS", 0.01)
     part = Part()
     part.hangs = True
     pulse = CachedHealthCheck(part.ping, part.clock)

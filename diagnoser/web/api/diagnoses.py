@@ -63,7 +63,7 @@ class DiagnosisQuery(StrictSchema):
     def order(self) -> Sort:
         return Sort.parse(self.sort)
 
-    def where(self, now: float) -> DiagnosisFilter:
+    def where(self) -> DiagnosisFilter:
         same = {"category", "type", "outcome", "job", "node", "cluster", "family", "decided_by"}
         given = self.model_dump(include=same, exclude_none=True)
         if self.since is not None:
@@ -74,7 +74,7 @@ class DiagnosisQuery(StrictSchema):
 @router.get("/diagnoses", responses=LIST_ERRORS, summary="List diagnoses")
 async def index(query: Annotated[DiagnosisQuery, Query()], core: Core) -> DiagnosisPage:
     """The newest first, unless `sort` says otherwise; only the current diagnosis of each attempt."""
-    records, after = await page(core.store, query, core.clock())
+    records, after = await page(core.store, query)
     return DiagnosisPage(
         items=[DiagnosisShape.from_record(record, core.config.base_url) for record in records], next=after
     )
@@ -100,7 +100,7 @@ class FacetsShape(Schema):
 async def facets(query: Annotated[DiagnosisQuery, Query()], core: Core) -> FacetsShape:
     """What the diagnoses that match are: outcome, category, type, cluster, family, node, and who decided. `cursor` and
     `limit` mean nothing here."""
-    counted = await core.store.diagnoses.facets(query.where(core.clock()))
+    counted = await core.store.diagnoses.facets(query.where())
     values = {
         name: [FacetValue(value=value, count=count) for value, count in counts]
         for name, counts in sorted(counted.counts.items())
@@ -144,9 +144,9 @@ async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
     )
 
 
-async def page(store: SqlStore, query: DiagnosisQuery, now: float) -> tuple[Sequence[DiagnosisRecord], str | None]:
+async def page(store: SqlStore, query: DiagnosisQuery) -> tuple[Sequence[DiagnosisRecord], str | None]:
     """One page and the cursor of the next one, None on the last page."""
-    records = await store.diagnoses.page(query.where(now), query.cursor, query.limit + 1, query.order)
+    records = await store.diagnoses.page(query.where(), query.cursor, query.limit + 1, query.order)
     return first_page(records, query.limit, attrgetter("id"))
 
 

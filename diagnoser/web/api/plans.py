@@ -217,7 +217,8 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
     """One executor at a time holds a plan. When its lease expires it is handed out again, with its steps so far."""
     cluster = cluster_for(caller, body.cluster)
     lease = plans.commands.lease
-    await request.app.state.agents_seen.record(cluster, body.executor)
+    now, record_agent = core.clock(), core.store.vitals.record_agent
+    await request.app.state.agents_seen.note(cluster, now, partial(record_agent, cluster, body.executor, now))
 
     async def look() -> Plan | None:
         return await plans.claim(body.executor, cluster, core.clock())
@@ -234,7 +235,7 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
     responses=DECISION_ERRORS,
     summary="Report progress or the end of a plan",
 )
-async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
+async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans) -> PlanShape:
     """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
     await find(core, id)
     now = core.clock()
@@ -249,7 +250,7 @@ async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans, caller:
     responses=DECISION_ERRORS,
     summary="Get the next round of the node check",
 )
-async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, caller: Caller) -> CheckRound:
+async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans) -> CheckRound:
     """Starts the check if needed. Repeating the request returns the same answer. 409 when the plan waits for a person
     (again)."""
     plan, now = await find(core, id), core.clock()
@@ -276,7 +277,7 @@ async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans, call
     responses=DECISION_ERRORS,
     summary="Send results of a round of the node check",
 )
-async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans, caller: Caller) -> CheckRound:
+async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans) -> CheckRound:
     """Returns what is next, as `check/next` does. The first result of a group counts, and the first answer to a query.
     If the verdict names more nodes than the breaker allows, or nothing proves that the suspected node is at fault, or
     only results speak against it that are not `vouched`, the plan waits for approval: 409, and the token becomes

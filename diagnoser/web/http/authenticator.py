@@ -3,7 +3,7 @@
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from functools import partial
 
 from diagnoser.adapters.sql.people import LoginTryRepository
 from diagnoser.adapters.sql.store import SqlStore
@@ -12,6 +12,7 @@ from diagnoser.model.errors import Denied, Throttled, Unavailable
 from diagnoser.model.people import Person
 from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
+from diagnoser.web.http.seldom import Seldom
 from diagnoser.web.http.sessions import Sessions
 from diagnoser.web.http.sign_in import network_of
 
@@ -95,7 +96,7 @@ class Authenticator:
         self._stored: dict[str, StoredToken] = {}
         self._read_at = NEVER
         self._reading = asyncio.Lock()
-        self._use_noted: dict[str, float] = {}
+        self._uses = Seldom(USE_SECONDS)
         self._throttle = FailureThrottle(store.logins)
 
     async def identify(self, secret: str, address: str) -> Credential:
@@ -117,7 +118,7 @@ class Authenticator:
             raise Denied("The token is not known.")
         if fault := token.fault(digest, now):
             raise Denied(f"The token {token.credential.name!r} {fault}.")
-        await self._note_use(digest, now)
+        await self._uses.note(digest, now, partial(self._store.tokens.record_use, digest, now))
         return token.credential
 
     async def resume(self, cookie: str, *, is_background: bool = False) -> Person | None:
@@ -177,13 +178,6 @@ class Authenticator:
     @property
     def _knows_people(self) -> bool:
         return self._has_users or self._provider
-
-    async def _note_use(self, hash: str, now: float) -> None:
-        if now - self._use_noted.get(hash, 0.0) < USE_SECONDS:
-            return
-        self._use_noted[hash] = now
-        with suppress(Unavailable):  # it is for people who look at tokens: no request fails for it
-            await self._store.tokens.record_use(hash, now)
 
 
 def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:

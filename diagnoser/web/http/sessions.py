@@ -1,23 +1,21 @@
 """Sessions of browsers: a cookie with 256 random bits, of which the database holds the hash."""
 
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from diagnoser.adapters.sql.people import UserRepository
 from diagnoser.model.access import hash_of
-from diagnoser.model.errors import Unavailable
 from diagnoser.model.lines import printable
 from diagnoser.model.people import Person, Session, SessionLimits, User
-from diagnoser.model.recent import Recent
 from diagnoser.ports import Clock
+from diagnoser.web.http.seldom import Seldom
 
 USE_SECONDS = 60.0
 """Seconds between two writes of the last use of a session, by each replica."""
-REMEMBERED = 10_000
 BROWSER_LENGTH = 200
 
 
@@ -59,7 +57,7 @@ class Sessions:
         self._store = store
         self._clock = clock
         self.limits = limits
-        self._use_noted = Recent[str, float](REMEMBERED)
+        self._uses = Seldom(USE_SECONDS)
 
     async def begin(self, user: User, address: str, browser: str) -> str:
         """The value of the cookie: new with every sign-in, so that none that somebody else has set is ever one."""
@@ -76,7 +74,8 @@ class Sessions:
             return None
         person = await self._valid(hash_of(cookie))
         if person and not is_background:
-            await self._note_use(person.session)
+            now = self._clock()
+            await self._uses.note(person.session, now, partial(self._store.record_session_use, person.session, now))
         return person
 
     async def is_valid(self, person: Person) -> bool:
@@ -93,11 +92,3 @@ class Sessions:
         if user.disabled is not None:
             return None
         return Person(user.name, user.role.scope, session=hash)
-
-    async def _note_use(self, hash: str) -> None:
-        now = self._clock()
-        if now - self._use_noted.get(hash, float("-inf")) < USE_SECONDS:
-            return
-        self._use_noted[hash] = now
-        with suppress(Unavailable):  # no request fails for it
-            await self._store.record_session_use(hash, now)

@@ -75,7 +75,7 @@ async def job_page(id: JobPath, core: Core, logs: Logs, pages: Drawn) -> Respons
         job=job,
         contract=contract,
         contract_terms=list(contract_terms(contract)),
-        newest=await run_view(core, logs, job, newest) if newest else None,
+        newest=await run_view(logs, job, newest) if newest else None,
         silent_since=core.clock() - core.config.silent_seconds,
         attempts=attempts[::-1],
         records=await latest(store, id),

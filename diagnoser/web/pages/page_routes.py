@@ -29,14 +29,14 @@ WITHOUT_FIELD = ("cluster", "family", "decided_by")
 async def index(request: Request, core: Core, pages: Drawn) -> Response:
     """The list of diagnoses. Empty form fields mean no filter."""
     params = filled(request.query_params)
-    now, instead = core.clock(), dict[str, str]()
+    instead = dict[str, str]()
     if "q" in params:  # what is searched for by words comes in the order of time
         instead["sort"] = ""
     if params.get("within") in WITHIN:
-        instead["since"] = str(now - WITHIN[params["within"]])
+        instead["since"] = str(core.clock() - WITHIN[params["within"]])
     query = page_query(DiagnosisQuery, request, **instead)
-    records, after = await page(core.store, query, now)
-    facets = await core.store.diagnoses.facets(query.where(now))
+    records, after = await page(core.store, query)
+    facets = await core.store.diagnoses.facets(query.where())
     filters = picked(params, FILTERS)
     order = ColumnOrder("/diagnoses", filters, query.order, NEWEST, is_fixed=bool(query.q))
     return pages.draw(

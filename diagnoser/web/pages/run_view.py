@@ -12,7 +12,7 @@ from diagnoser.logview.log_index import LogIndex
 from diagnoser.logview.log_timeline import LogTimeline, RankSpan
 from diagnoser.model import Attempt, Job, Progress, RunStatus, Stage
 from diagnoser.model.record_json import fields_of
-from diagnoser.web.http.dependencies import Core, Logs
+from diagnoser.web.http.dependencies import Logs
 from diagnoser.web.pages import charts
 from diagnoser.web.pages.attempt_axis import log_of
 from diagnoser.web.pages.log_viewer import log_path
@@ -69,7 +69,7 @@ class RunMark:
     text: str
 
 
-async def run_view(core: Core, logs: Logs, job: Job, attempt: Attempt) -> RunView:
+async def run_view(logs: Logs, job: Job, attempt: Attempt) -> RunView:
     """Raises Unavailable."""
     status = None
     if attempt.ended is None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from diagnoser.model.errors import BadInput
+from diagnoser.model.record_json import fields_of
 
 if TYPE_CHECKING:
     from diagnoser.agent.places import Places
@@ -125,19 +126,12 @@ class AgentFlags:
         set_up(as_json=self.json_log, level="info")
         logging.getLogger("httpx").setLevel(logging.WARNING)
         return AgentOptions(
-            self.server,
-            self.cluster,
-            self.token,
-            self.poll,
-            self.logs,
-            self.state,
-            self.dry_run,
-            self.listen,
-            self.secret,
-            load_table(self.node_queries),
-            self.node_check_script,
-            evidence.options(self.dumps or (), self.node_dumps or (), fields, programs=self.collect_evidence),
-            self.read_places(),
+            dry=self.dry_run,
+            queries=load_table(self.node_queries),
+            script=self.node_check_script,
+            evidence=evidence.options(self.dumps or (), self.node_dumps or (), fields, programs=self.collect_evidence),
+            places=self.read_places(),
+            **fields_of(self, ("server", "cluster", "token", "poll", "logs", "state", "listen", "secret")),
         )
 
     def read_places(self) -> "Places":

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from diagnoser.commands.open_store import with_store
-from diagnoser.commands.terminal import AsJson, iso, print_json, print_rows
+from diagnoser.commands.terminal import AsJson, iso, print_list
 from diagnoser.model.audit import ActorKind, AuditEntry, AuditResult
 from diagnoser.model.lines import printable
 from diagnoser.model.queries import AuditFilter
@@ -37,11 +37,7 @@ def audit_(
         actor=actor, kind=kind, object_kind=object_kind, object_id=object_id, result=result, since=since
     )
     entries = with_store(lambda store: _read(store, where, limit), "audit")
-    if as_json:
-        for entry in entries:
-            print_json(_fields(entry))
-        return
-    print_rows(("when", "who", "what", "object", "before and after"), map(_row, entries))
+    print_list(entries, as_json, _fields, ("when", "who", "what", "object", "before and after"), _row)
 
 
 async def _read(store: Any, where: AuditFilter, limit: int) -> list[AuditEntry]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from diagnoser.commands.open_store import with_store
-from diagnoser.commands.terminal import AsJson, iso, out, print_json, print_rows
+from diagnoser.commands.terminal import AsJson, iso, minute, out, print_json, print_list, print_rows
 from diagnoser.evaluations.progress import gpu_seconds, samples, samples_stored
 from diagnoser.model.errors import existing
 from diagnoser.model.evaluations import BatchState, EvaluationRun, RunProgress, ShardState
@@ -27,15 +27,7 @@ def status(
         show(with_store(lambda store: progress_of(store, run), "evaluations status"), as_json)
         return
     runs = with_store(lambda store: store.evaluations.runs(50), "evaluations status")
-    if as_json:
-        for found in runs:
-            print_json(_run_fields(found))
-        return
-    rows = []
-    for found in runs:
-        times = (_minute(iso(found.created)), _minute(iso(found.ended)))
-        rows.append((found.id, found.suite.name, found.state, *times, found.backend))
-    print_rows(("run", "suite", "state", "started", "ended", "backend"), rows)
+    print_list(runs, as_json, _run_fields, ("run", "suite", "state", "started", "ended", "backend"), _run_row)
 
 
 async def progress_of(store: "SqlStore", run: str) -> RunProgress:
@@ -100,5 +92,6 @@ def _run_fields(run: EvaluationRun) -> dict[str, Any]:
     }
 
 
-def _minute(time: str | None) -> str:
-    return (time or "")[:16].replace("T", " ")
+def _run_row(run: EvaluationRun) -> tuple[str, ...]:
+    ended = "" if run.ended is None else minute(run.ended)
+    return run.id, run.suite.name, run.state, minute(run.created), ended, run.backend

@@ -2,9 +2,9 @@
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import orjson
 import typer
@@ -13,6 +13,8 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from diagnoser.config.settings import Settings
+
+T = TypeVar("T")
 
 PIPE_WIDTH = 1000
 """Characters of a table's row that a program reads: none of its cells is cut."""
@@ -47,6 +49,21 @@ def print_rows(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     for row in rows:
         table.add_row(*row)
     out.print(table)
+
+
+def print_list(
+    items: Sequence[T],
+    as_json: bool,
+    fields: Callable[[T], object],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[str]],
+) -> None:
+    """Print a JSON object for each item, or a table with a row for each."""
+    if not as_json:
+        print_rows(columns, map(row, items))
+        return
+    for item in items:
+        print_json(fields(item))
 
 
 def iso(moment: float | None) -> str | None:

@@ -1,6 +1,7 @@
 """`token`: make, list, rotate and revoke the tokens that the service accepts, in its database."""
 
 import time
+from functools import partial
 from typing import Annotated, Any, TypeVar
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from diagnoser.adapters.passwords import new_secret
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.commands.open_store import with_store
-from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
+from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_list
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.credentials import new_credential
 from diagnoser.model.errors import NotFound
@@ -75,12 +76,8 @@ def list_(as_json: AsJson = False) -> None:
     """Show all tokens: what each may do, when it was last used, when it ends. Secrets are not shown."""
     now = time.time()
     tokens = with_store(lambda store: store.tokens.list_all(), "token list")
-    if as_json:
-        for token in tokens:
-            print_json(_fields(token, now))
-        return
     columns = ("name", "scope", "only for", "last used", "expires", "state")
-    print_rows(columns, [_row(token, now) for token in tokens])
+    print_list(tokens, as_json, partial(_fields, now=now), columns, partial(_row, now=now))
 
 
 @token_cli.command()

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from diagnoser.commands.open_store import read_password, with_store
-from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_json, print_rows
+from diagnoser.commands.terminal import AsJson, err, iso, minute, out, print_list
 from diagnoser.model.credentials import require_name
 from diagnoser.model.errors import BadInput
 from diagnoser.model.people import Role, User, UserChange, password_fault, prepared_password
@@ -48,11 +48,7 @@ def add(name: _Name, role: _Role) -> None:
 def list_(as_json: AsJson = False) -> None:
     """Show all users, those of the identity provider included."""
     users = with_store(lambda store: store.users.list_all(), "users list")
-    if as_json:
-        for user in users:
-            print_json(_fields(user))
-        return
-    print_rows(("name", "role", "signs in", "last sign-in", "state"), map(_row, users))
+    print_list(users, as_json, _fields, ("name", "role", "signs in", "last sign-in", "state"), _row)
 
 
 def _row(user: User) -> tuple[str, ...]:

@@ -18,13 +18,13 @@ MESSAGES_DAYS = 90
 
 def retention_ages(settings: Settings) -> RetentionAges:
     return RetentionAges(
-        settings.retention_days,
-        DUMPS_DAYS,
-        MESSAGES_DAYS,
-        settings.max_stored_bytes,
-        settings.archive_retention_days,
-        settings.max_archived_bytes,
-        settings.audit_retention_days,
+        attempts_days=settings.retention_days,
+        dumps_days=DUMPS_DAYS,
+        messages_days=MESSAGES_DAYS,
+        stored_bytes=settings.max_stored_bytes,
+        archive_days=settings.archive_retention_days,
+        archived_bytes=settings.max_archived_bytes,
+        audit_days=settings.audit_retention_days,
     )
 
 

@@ -302,7 +302,8 @@ class Coordinator:
             if result is None:
                 without_result.append(record)
             elif result.code == 0:
-                changes.append(_inferred(record, result))
+                inferred = replace(record, state=ShardState.INFERRED, error="", seconds=result.seconds)
+                changes.append(replace(inferred, load=result.load))
                 runtimes |= _runtime(progress, changes[-1])
             elif state is BatchState.CANCELLED:
                 without_result.append(record)  # it may have ended a moment before its batch did, by the same signal
@@ -572,10 +573,6 @@ def _failed_trials(suite: Suite, record: ShardRecord) -> list[TrialRecord]:
             error = f"it comes after {task.after}, which failed"
             failed.append(TrialRecord(shard.checkpoint, task.name, TrialState.FAILED, error=error))
     return failed
-
-
-def _inferred(record: ShardRecord, result: CommandResult) -> ShardRecord:
-    return replace(record, state=ShardState.INFERRED, error="", seconds=result.seconds, load=result.load)
 
 
 def _runtime(progress: RunProgress, record: ShardRecord, score: float | None = None) -> dict[str, Runtime]:

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from diagnoser.model.vitals import BlindSpot, BlindSpotKind, Vitals, Waiting
+from diagnoser.wording.words import minute
 
 NAMED = 5
 """Jobs or nodes that a sentence names."""
@@ -56,7 +56,7 @@ def _intake(vitals: Vitals) -> Iterator[BlindSpot]:
         BlindSpotKind.INTAKE_STOPPED,
         "",
         vitals.newest_line,
-        f"No line from any job since {_clock(vitals.newest_line)}, although {_count(jobs, 'job')} should be printing.",
+        f"No line from any job since {minute(vitals.newest_line)}, although {_count(jobs, 'job')} should be printing.",
         "Failures and hangs since then are not seen. Look at the shippers, and at the network between them and here.",
     )
 
@@ -82,7 +82,7 @@ def _agents(vitals: Vitals) -> Iterator[BlindSpot]:
                 agent.cluster,
                 agent.last_seen,
                 f"The agent of cluster {agent.cluster} ({agent.executor}) has not asked for work since "
-                f"{_clock(agent.last_seen)}.",
+                f"{minute(agent.last_seen)}.",
                 "Plans are not carried out there, and ends of jobs and states of nodes are not known. Look at the "
                 "agent's own log.",
             )
@@ -95,7 +95,7 @@ def _jobs(vitals: Vitals) -> Iterator[BlindSpot]:
             "",
             vitals.silent.since,
             f"{_count(vitals.silent.count, 'job')} should be running and went silent, the first at "
-            f"{_clock(vitals.silent.since)}{_named(vitals.silent)}. The logs do not say why.",
+            f"{minute(vitals.silent.since)}{_named(vitals.silent)}. The logs do not say why.",
             "It may hang, or its log is not sent any more. Look at the job on its node, and at its shipper.",
         )
     if vitals.mute.count:
@@ -104,7 +104,7 @@ def _jobs(vitals: Vitals) -> Iterator[BlindSpot]:
             "",
             vitals.mute.since,
             f"{_count(vitals.mute.count, 'job')} began and never sent a line, the first at "
-            f"{_clock(vitals.mute.since)}{_named(vitals.mute)}.",
+            f"{minute(vitals.mute.since)}{_named(vitals.mute)}.",
             "Nothing can be said about a job without lines. Is its output sent here, and under the same job id?",
         )
 
@@ -119,7 +119,7 @@ def _node_logs(vitals: Vitals) -> Iterator[BlindSpot]:
                 BlindSpotKind.NODE_LOGS_STOPPED,
                 cluster,
                 newest,
-                f"No node of cluster {cluster or '(unnamed)'} has sent a line of its own log since {_clock(newest)}.",
+                f"No node of cluster {cluster or '(unnamed)'} has sent a line of its own log since {minute(newest)}.",
                 "Faults of hardware cannot be proven, so no node is taken out by itself. Look at what ships the "
                 "nodes' logs.",
             )
@@ -168,7 +168,7 @@ def _waiting(vitals: Vitals) -> Iterator[BlindSpot]:
             "",
             vitals.due.since,
             f"{_count(vitals.due.count, 'attempt')} failed or ended and has no verdict yet, the first since "
-            f"{_clock(vitals.due.since)}{_named(vitals.due)}.",
+            f"{minute(vitals.due.since)}{_named(vitals.due)}.",
             "Incidents are missing from this page. Look at whether the worker runs, and at its log.",
         )
     if vitals.undelivered.count and vitals.time - vitals.undelivered.since > THRESHOLDS.delivery:
@@ -177,7 +177,7 @@ def _waiting(vitals: Vitals) -> Iterator[BlindSpot]:
             "",
             vitals.undelivered.since,
             f"{_count(vitals.undelivered.count, 'message')} could not be delivered, the first since "
-            f"{_clock(vitals.undelivered.since)}{_named(vitals.undelivered)}.",
+            f"{minute(vitals.undelivered.since)}{_named(vitals.undelivered)}.",
             "People or agents are not told. Look at the outbox for the receiver's answer.",
         )
 
@@ -190,7 +190,3 @@ def _named(waiting: Waiting) -> str:
     shown = list(dict.fromkeys(waiting.names))[:NAMED]
     more = waiting.count - len(shown)
     return f" ({', '.join(shown)}{f' and {more:,} more' if more > 0 else ''})" if shown else ""
-
-
-def _clock(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -5,7 +5,6 @@ Each alert that is not sent says why: the reason stands with it in the outbox.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
 from diagnoser.adapters.sql.alerts import AlertRepository
 from diagnoser.adapters.sql.incidents import IncidentRepository
@@ -16,6 +15,7 @@ from diagnoser.notifications.alert import of_place
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import AlertChannel, Clock, Sender
 from diagnoser.wording.phrases import plural
+from diagnoser.wording.words import minute
 
 CAUSE_SECONDS = 10.0
 """How long a decision waits for the failure that it follows from: a thread begins with the cause."""
@@ -89,19 +89,19 @@ class AlertSender:
     async def _check_silence(self, alert: Alert, now: float) -> None:
         silence = await self.store.silence(alert.incident)
         if silence and now < silence.until:
-            raise Withheld(f"silenced until {_clock_time(silence.until)} by {silence.by}")
+            raise Withheld(f"silenced until {minute(silence.until)} by {silence.by}")
 
     def _check_quiet_hours(self, receiver: str, alert: Alert, now: float) -> None:
         quiet_until = self.routing.quiet_until(receiver, alert.severity, now)
         if quiet_until is not None:
-            raise Deferred(f"quiet hours until {_clock_time(quiet_until)}", quiet_until)
+            raise Deferred(f"quiet hours until {minute(quiet_until)}", quiet_until)
 
     async def _check_repeat(self, alert: Alert, thread: AlertThread, now: float) -> None:
         """Decisions and recoveries are news, but for those about one more node of a place that fails."""
         repeat = 60.0 * self.routing.table.repeat_minutes
         if (alert.kind is AlertKind.FAILURE or alert.repeats) and now < thread.told + repeat:
             await self.store.save_thread(replace(thread, held_back=thread.held_back + 1))
-            raise Withheld(f"the same incident was told at {_clock_time(thread.told)}")
+            raise Withheld(f"the same incident was told at {minute(thread.told)}")
 
 
 def _is_begun(thread: AlertThread, channel: AlertChannel) -> bool:
@@ -121,7 +121,7 @@ def _with_held_back(alert: Alert, thread: AlertThread) -> Alert:
     """The alert with how many failures of its incident nobody was alerted to."""
     if not thread.held_back or alert.kind is not AlertKind.FAILURE:
         return alert
-    more = f"{thread.held_back} more failures of this incident since {_clock_time(thread.told)}"
+    more = f"{thread.held_back} more failures of this incident since {minute(thread.told)}"
     return replace(alert, notes=(more, *alert.notes))
 
 
@@ -142,7 +142,3 @@ class AnswerSender:
         if sender is None:
             raise Withheld(f"nobody can be answered in {message.target!r} any more")
         await sender.send(message)
-
-
-def _clock_time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -4,7 +4,6 @@ What is noteworthy is stored as monitoring's word about the node, once, and the 
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -16,6 +15,7 @@ from diagnoser.model import Attempt, AttemptKey, Job, NodeAlert
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.node_alerts import BY_PROMETHEUS
 from diagnoser.model.queries import DiagnosisFilter
+from diagnoser.model.recent import Recent
 from diagnoser.model.taxonomy import FAILURES
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.ports import Clock, WakeSignal
@@ -52,7 +52,7 @@ class NodeMetricWatch:
     clock: Clock
     attempts_due: WakeSignal
     _looked: float = field(default=0.0, init=False)
-    _asked: OrderedDict[AttemptKey, None] = field(default_factory=OrderedDict, init=False)
+    _asked: Recent[AttemptKey, None] = field(default_factory=lambda: Recent(REMEMBERED), init=False)
 
     async def run(self) -> None:
         """Until it is cancelled. Waits while the database or Prometheus is down."""
@@ -70,8 +70,6 @@ class NodeMetricWatch:
             self._asked[record.attempt] = None  # first: what cannot be asked about holds nothing up
             async with asyncio.timeout(ATTEMPT_SECONDS):
                 await self._ask_about(record)
-        while len(self._asked) > REMEMBERED:
-            self._asked.popitem(last=False)
 
     async def _failures(self) -> list[DiagnosisRecord]:
         now = self.clock()

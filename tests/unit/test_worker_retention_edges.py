@@ -82,7 +82,7 @@ AGES = {"attempts_days": 40, "dumps_days": 20, "messages_days": 30, "audit_days"
         ("retention.drop_node_events", "node_events", 40),
         ("retention.drop_node_facts", "node_facts", 40),
         ("retention.drop_incidents", "incidents", 40),
-        ("trials.drop", "trials", 40),
+        ("evaluations.drop", "trials", 40),
         ("users.drop_sessions", "sessions", 30),
         ("audit.drop", "audit", 50),
     ],

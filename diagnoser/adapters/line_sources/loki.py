@@ -4,19 +4,15 @@ from typing import Any
 
 import orjson
 
-from diagnoser.adapters.line_sources.store_client import StoreClient
+from diagnoser.adapters.line_sources.store_client import StoreReader
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.ports import SourceLine
 
 PATH = "/loki/api/v1/query_range"
 
 
-class LokiSource:
+class LokiSource(StoreReader):
     """query: LogQL that selects lines, such as ``{job=~".+"}``."""
-
-    def __init__(self, client: StoreClient, query: str) -> None:
-        self._client = client
-        self._query = query
 
     async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
         answer = await self._client.get(
@@ -31,9 +27,6 @@ class LokiSource:
         if not is_lines:
             raise BadInput(f"the query selects no lines: {self._query}")
         return lines
-
-    async def close(self) -> None:
-        await self._client.close()
 
 
 def _lines(streams: list[Any]) -> list[SourceLine]:

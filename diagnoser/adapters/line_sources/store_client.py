@@ -45,3 +45,14 @@ class StoreClient:
 
     async def close(self) -> None:
         await self._client.aclose()
+
+
+class StoreReader:
+    """What the sources of all log stores have. query: in the store's language."""
+
+    def __init__(self, client: StoreClient, query: str) -> None:
+        self._client = client
+        self._query = query
+
+    async def close(self) -> None:
+        await self._client.close()

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from diagnoser.adapters.line_sources.store_client import StoreClient
+from diagnoser.adapters.line_sources.store_client import StoreReader
 from diagnoser.model.errors import Unavailable
 from diagnoser.ports import SourceLine
 
@@ -14,12 +14,8 @@ _NOT_LABELS = frozenset({"_time", "_msg", "_stream", "_stream_id"})
 _BILLION = 1_000_000_000
 
 
-class VictoriaLogsSource:
+class VictoriaLogsSource(StoreReader):
     """query: LogsQL that selects lines, such as ``{job!=""}``."""
-
-    def __init__(self, client: StoreClient, query: str) -> None:
-        self._client = client
-        self._query = query
 
     async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
         times: dict[str, str | int] = {"start": _written(start), "end": _written(end)}
@@ -28,9 +24,6 @@ class VictoriaLogsSource:
             return [_line(orjson.loads(row)) for row in answer.split(b"\n") if row]
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise Unavailable(f"not an answer of VictoriaLogs: {error!r}") from None
-
-    async def close(self) -> None:
-        await self._client.close()
 
 
 def _line(fields: Mapping[str, str]) -> SourceLine:

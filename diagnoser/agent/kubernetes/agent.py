@@ -39,10 +39,20 @@ async def run(flags: "KubernetesFlags", options: AgentOptions, program: str) -> 
             stack.push_async_callback(logs.close)
             nodes, shared = KubernetesNodes(api, by), (cache, logs, options.cluster, state)
             source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
-            launch_of, clock = source.launch_of, time.monotonic
-            evidence = KubernetesEvidence(api, cache, options.cluster, launch_of, options.evidence, options.dry)
-            of_operator = (flags.node_query_image, flags.check_image, flags.check_namespace, evidence)
-            cluster = KubernetesCluster(api, by, options.cluster, cache, program, launch_of, clock, *of_operator)
+            launch_of = source.launch_of
+            cluster = KubernetesCluster(
+                api,
+                by,
+                options.cluster,
+                cache,
+                program,
+                launch_of,
+                time.monotonic,
+                query_image=flags.node_query_image,
+                check_image=flags.check_image,
+                check_namespace=flags.check_namespace,
+                evidence=KubernetesEvidence(api, cache, options.cluster, launch_of, options.evidence, options.dry),
+            )
             return cluster, source
 
         await run_agent(options, "kubernetes", build, *(reflector.follow for reflector in watched))

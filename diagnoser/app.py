@@ -89,7 +89,7 @@ from diagnoser.worker.alerts import AlertSender, AnswerSender
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.idle_gpus import IdleGpuWatch
-from diagnoser.worker.maintenance import Maintenance, RetentionConfig
+from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.node_metrics import NodeMetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
@@ -459,7 +459,7 @@ def _worker(settings: Settings, service: Service, poll: float, watch: MetricWatc
         shadow=ShadowEvaluator(store, registry, failures, deciding.log_agent),
         llm_stage=deciding.llm_stage,
         plans=plans,
-        maintenance=Maintenance(store, plans, clock, RetentionConfig(baseline_hours=BASELINE_DAYS * 24), retention),
+        maintenance=Maintenance(store, plans, clock, BASELINE_DAYS * 24, retention),
         clock=clock,
         attempts_due=world.wakes.attempts,
         outbox=world.wakes.outbox,

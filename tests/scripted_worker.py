@@ -14,7 +14,7 @@ from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.ports import WakeSignal
-from diagnoser.worker.maintenance import Maintenance, RetentionConfig
+from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.worker import Analysis, Worker, WorkerConfig
 from tests.serving import plan_commands
 
@@ -75,7 +75,6 @@ def scripted_worker(
     llm_stage: Any = None,
     outbox: WakeSignal | None = None,
     plans: PlanService | None = None,
-    retention: RetentionConfig | None = None,
     evidence: EvidenceCollection | None = None,
 ) -> Worker:
     outbox = outbox or LocalWakeSignal()
@@ -90,7 +89,7 @@ def scripted_worker(
         shadow=script,
         llm_stage=llm_stage,
         plans=plans,
-        maintenance=Maintenance(store, plans, clock, retention or RetentionConfig()),
+        maintenance=Maintenance(store, plans, clock),
         clock=clock,
         attempts_due=LocalWakeSignal(),
         outbox=outbox,

@@ -57,6 +57,7 @@ from diagnoser.web.pages import (
     accuracy,
     administration,
     audit,
+    diagnosis_list,
     diagnosis_page,
     evaluations,
     fleet,
@@ -67,7 +68,6 @@ from diagnoser.web.pages import (
     login,
     original_lines,
     overview,
-    page_routes,
     post_mortem,
     recovery,
     rules,
@@ -117,7 +117,7 @@ _API = (
 )
 _PAGES = (
     overview,
-    page_routes,
+    diagnosis_list,
     jobs_page,
     job_page,
     fleet,

@@ -14,24 +14,18 @@ from diagnoser.ports import Clock
 from diagnoser.worker.retention import Retention
 
 EXPIRED_AT_ONCE = 100
-
-
-@dataclass(frozen=True, slots=True)
-class RetentionConfig:
-    """node_log_hours: how long logs of nodes are kept, by hours of arrival. baseline_hours: how long clean runs are."""
-
-    node_log_hours: int = 24
-    baseline_hours: int = 0
+NODE_LOG_HOURS = 24
+"""How long logs of nodes are kept, by hours of arrival."""
 
 
 @dataclass(eq=False)
 class Maintenance:
-    """Call ``sweep`` now and then. Raises Unavailable."""
+    """Call ``sweep`` now and then. Raises Unavailable. baseline_hours: how long clean runs are kept."""
 
     store: SqlStore
     plans: PlanService
     clock: Clock
-    config: RetentionConfig = RetentionConfig()
+    baseline_hours: int = 0
     retention: Retention | None = None
 
     def __post_init__(self) -> None:
@@ -50,8 +44,8 @@ class Maintenance:
             return
         if self.retention:
             newest = node_logs.hour_of(await self.retention.trusted_time())
-        await self.store.node_logs.drop_parts(NODE_LOG, newest - self.config.node_log_hours)
-        await self.store.node_logs.drop_parts(CLEAN_RUNS, newest - self.config.baseline_hours)
+        await self.store.node_logs.drop_parts(NODE_LOG, newest - NODE_LOG_HOURS)
+        await self.store.node_logs.drop_parts(CLEAN_RUNS, newest - self.baseline_hours)
         self._swept = hour
 
     async def _expire_plans(self) -> None:

@@ -22,7 +22,7 @@ from diagnoser.model import AttemptKey, Event, EventKind, Feedback, Job, own_job
 from diagnoser.model.access import Scope, Token, Viewer
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.web.api.incidents import IncidentQuery
-from diagnoser.web.pages.page_routes import FILTERS
+from diagnoser.web.pages.diagnosis_list import FILTERS
 from diagnoser.web.server import create
 from tests.canaries import CLUSTER, COMMON, SHARED_NODE, Stored, block, filled, store_everything
 from tests.serving import NOW, SCRIPT, Web, save, serving, store_log

@@ -9,7 +9,7 @@ import pytest
 
 from diagnoser.logview.log_timeline import RankSpan
 from diagnoser.model import Attempt, AttemptKey, CheckpointPhase, Event, EventKind, Job, Progress
-from diagnoser.web.pages.run_view import newest_steps, rank_activity, run_charts, run_marks
+from diagnoser.web.pages.run_view import RunSeries, newest_steps, rank_activity, run_charts, run_marks
 from tests.serving import ECC, NOW, save, serving
 from tests.unit.test_web_jobs_list import prints
 
@@ -39,9 +39,8 @@ def test_who_prints_is_said_in_a_sentence(last: dict[str, float], told: str) -> 
 
 def test_curves_of_the_family_stand_in_one_chart() -> None:
     """This run first; what was no number is a gap, and a step that came twice counts as it came last."""
-    (loss,) = run_charts(
-        [("this run", "", [*steps(3.0, math.nan, 2.0), *steps(2.5, first=3)]), ("before", "/d", steps(4.0, 3.0))]
-    )
+    this_run = RunSeries("this run", "", [*steps(3.0, math.nan, 2.0), *steps(2.5, first=3)])
+    (loss,) = run_charts([this_run, RunSeries("before", "/d", steps(4.0, 3.0))])
     assert (loss.name, loss.over, [run.run for run in loss.runs]) == ("loss", "step", ["this run", "before"])
     assert (loss.runs[0].x, loss.runs[0].y) == ([1, 2, 3], [3.0, None, 2.5])
 

@@ -30,9 +30,9 @@ from diagnoser.web.http.dependencies import Core, Health, Live, Logs, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.column_order import ColumnOrder
+from diagnoser.web.pages.diagnosis_list import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.pages.forms import Form, Pressed, see_other
 from diagnoser.web.pages.log_viewer import log_path
-from diagnoser.web.pages.page_routes import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.pages.plan_strip import plan_strip
 from diagnoser.web.pages.recovery import (
     QUEUE,

@@ -5,6 +5,7 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 from diagnoser.localize.checkpoints import reported
 from diagnoser.localize.metric_watch import seen_in
@@ -39,6 +40,14 @@ class RunView:
     axis: TimeAxis | None
     is_reading: bool
     first_step: float | None = None
+
+
+class RunSeries(NamedTuple):
+    """The points of one launch, with its name and the address of its page."""
+
+    name: str
+    url: str
+    points: Sequence[Progress]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,9 +131,8 @@ def rank_activity(ranks: Sequence[RankSpan], log: LogTimeline) -> str:
     return f"{names} did not print within the last minute of the log; {number(len(active))} others did"
 
 
-def run_charts(runs: Iterable[tuple[str, str, Sequence[Progress]]]) -> list[RunChart]:
-    """Curves of one measure, of all runs that print it. runs: name, address and points of each, that of the page
-    first."""
+def run_charts(runs: Iterable[RunSeries]) -> list[RunChart]:
+    """Curves of one measure, of all runs that print it. runs: that of the page first."""
     by_name: dict[tuple[str, str], RunChart] = {}
     for name, url, points in runs:
         for curve in charts.curves(points):

@@ -6,7 +6,7 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 
 from diagnoser.localize.metric_watch import seen_in
-from diagnoser.model import AttemptKey, Progress
+from diagnoser.model import AttemptKey
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.recovery.retry_history import family
 from diagnoser.web.api.jobs import find_attempt
@@ -15,7 +15,7 @@ from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import charts
 from diagnoser.web.pages.attempt_axis import log_of
 from diagnoser.web.pages.rendering import reading_pages
-from diagnoser.web.pages.run_view import as_json, points_of, run_charts, run_marks
+from diagnoser.web.pages.run_view import RunSeries, as_json, points_of, run_charts, run_marks
 
 EARLIER = 3
 """Runs of the family whose curves stand beside those of a run."""
@@ -43,19 +43,19 @@ async def series_data(id: JobPath, number: int, core: Core, logs: Logs) -> Respo
     attempt = await find_attempt(core.store, key)
     index, _ = await log_of(logs, key)
     points = await asyncio.to_thread(points_of, index) if index else []
-    runs = [("this run", "", points), *await _earlier(core, logs, key)]
+    runs = [RunSeries("this run", "", points), *await _earlier(core, logs, key)]
     marks = await asyncio.to_thread(run_marks, attempt, points)
     charted = await asyncio.to_thread(run_charts, runs)
     return JSONResponse(as_json(charted, marks), headers={"Cache-Control": "no-store"})
 
 
-async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[tuple[str, str, list[Progress]]]:
-    """The last diagnosed runs of the family beside this one: name, address and points of each."""
+async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[RunSeries]:
+    """The last diagnosed runs of the family beside this one."""
     job = await core.store.jobs.find(key.job)
     if job is None:
         return []
     records = await core.store.diagnoses.page(DiagnosisFilter(family=family(job)), "", EARLIER + 1)
-    runs = list[tuple[str, str, list[Progress]]]()
+    runs = list[RunSeries]()
     for record in records:
         if record.attempt == key:
             continue
@@ -63,5 +63,5 @@ async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[tuple[str, s
         if index and len(runs) < EARLIER:
             points = await asyncio.to_thread(points_of, index)
             name = f"{record.attempt.job}, attempt {record.attempt.number}"
-            runs.append((name, f"/diagnoses/{record.id}", points))
+            runs.append(RunSeries(name, f"/diagnoses/{record.id}", points))
     return runs

@@ -1,4 +1,4 @@
-"""The pages: the list of diagnoses, the API's description."""
+"""The page of diagnoses, where several can be confirmed at once; and the API's description."""
 
 from operator import itemgetter
 

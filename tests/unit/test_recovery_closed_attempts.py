@@ -70,11 +70,11 @@ class ManagedSite(Site):
     async def change(self, id: str, after: Plan) -> None:
         await self.store.plans.change(id, lambda _: TransitionResult(after))
 
-    async def run(self, id: str, command: Callable[..., TransitionResult], **values: object) -> Plan:
+    async def decide(self, id: str, command: Callable[..., TransitionResult], **values: object) -> Plan:
         return await self.service.change(id, self.now, partial(command, now=self.now, **values))
 
     async def refuse(self, plan: Plan) -> None:
-        await self.run(plan.id, self.commands.refuse, by="ida", comment="the node is well")
+        await self.decide(plan.id, self.commands.refuse, by="ida", comment="the node is well")
 
     async def complete_again(self, attempt: int = 2, **event: object) -> None:
         """A later launch of the job ends well, as its scheduler says."""
@@ -105,7 +105,7 @@ async def test_a_refusal_closes_its_attempt(store: SqlStore, verdict: object) ->
     assert "a person refused plan" in later.history[-1].why
     assert await site.service.claim("slurm", "default", site.now) is None
     record = await store.diagnoses.find(later.diagnosis)
-    approved = await site.run(later.id, site.commands.approve, record=record, by="ida", comment="yes")
+    approved = await site.decide(later.id, site.commands.approve, record=record, by="ida", comment="yes")
     assert approved.state is PlanState.SENT
     assert await site.service.claim("slurm", "default", site.now) is not None
 
@@ -115,7 +115,7 @@ async def test_a_refusal_that_was_taken_back_leaves_the_matter_with_people(store
     site = ManagedSite(store)
     refused = await site.wait_for_person()
     await site.refuse(refused)
-    await site.run(refused.id, site.commands.revoke_decision, by="ida", comment="")
+    await site.decide(refused.id, site.commands.revoke_decision, by="ida", comment="")
     site.verdict = CORDON
     await site.fail(reason="its node's log came late")
     later = await site.plan_of()
@@ -178,7 +178,7 @@ async def test_a_plan_that_a_person_approved_is_handed_out_although_its_job_comp
     await site.complete_again()
     waits = await site.plan_of()
     record = await store.diagnoses.find(waits.diagnosis)
-    await site.run(waits.id, site.commands.approve, record=record, by="ida", comment="")
+    await site.decide(waits.id, site.commands.approve, record=record, by="ida", comment="")
     assert await site.service.claim("slurm", "default", site.now) is not None
 
 
@@ -192,7 +192,7 @@ async def test_a_launch_that_was_refused_because_the_job_ran_is_planned_anew_whe
         if refusal == 2:
             break
         refused = PlanReport(claimed.lease.token, PlanState.NOT_REACHED, refused=PlanReason.STILL_RUNNING)
-        await site.run(claimed.id, site.commands.report, report=refused)
+        await site.decide(claimed.id, site.commands.report, report=refused)
     plans = await site.plans()
     assert [plan.state for plan in plans] == [PlanState.NOT_REACHED, PlanState.NOT_REACHED, PlanState.SENT]
     assert len({plan.key for plan in plans}) == 3
@@ -237,10 +237,10 @@ async def test_a_plan_that_was_begun_is_not_withdrawn_because_a_later_attempt_co
     assert claimed is not None
     begun = replace(claimed, steps=(Step("scontrol update NodeName=gpu-017 State=DRAIN", 0),))
     await site.change(claimed.id, begun)
-    after = await site.run(claimed.id, site.commands.close_attempt, completed=2)
+    after = await site.decide(claimed.id, site.commands.close_attempt, completed=2)
     assert after.state is PlanState.SENT
     await site.change(claimed.id, claimed)
-    withdrawn = await site.run(claimed.id, site.commands.close_attempt, completed=2)
+    withdrawn = await site.decide(claimed.id, site.commands.close_attempt, completed=2)
     assert (withdrawn.state, withdrawn.reason) == (PlanState.HELD, PlanReason.ATTEMPT_CLOSED)
 
 
@@ -295,7 +295,7 @@ async def _claimed_with_end(site: ManagedSite, chance: random.Random) -> bool:
         return False
     if chance.random() < 0.5:
         report = PlanReport(claimed.lease.token, PlanState.NOT_REACHED, refused=PlanReason.STILL_RUNNING)
-        await site.run(claimed.id, site.commands.report, report=report)
+        await site.decide(claimed.id, site.commands.report, report=report)
     else:
         waits = replace(claimed, state=PlanState.WAITING, lease=None, reason=PlanReason.UNPROVEN)
         await site.change(claimed.id, waits)

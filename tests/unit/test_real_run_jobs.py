@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tools.real_runs.cases import NoRootLine
-from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, GENERATIONS, Plan, plans
+from tools.real_runs.jobs import seventh
+from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan, plans
 from tools.real_runs.jobs.log import make_case
 from tools.real_runs.jobs.run import End, Line, Run
 
@@ -24,14 +25,11 @@ RUN = Run(
 
 def test_the_halves_share_no_family_carrier_or_logger() -> None:
     """What a half is measured with has not been seen in the other one, and every family has its cases."""
-    drawn = set[str]()
-    for generation in GENERATIONS:
-        halves: list[set[str]] = [set(), set()]
-        for plan in plans(generation, 11, generation):
-            halves[plan.held_out] |= {plan.family, plan.carrier, plan.logger}
-        assert halves[0] & halves[1] <= {"print {text}"}  # no logger at all
-        drawn |= halves[0] | halves[1]
-    assert set(FAMILIES) <= drawn
+    halves: list[set[str]] = [set(), set()]
+    for plan in plans(6, 11):
+        halves[plan.held_out] |= {plan.family, plan.carrier, plan.logger}
+    assert halves[0] & halves[1] <= {"print {text}"}  # no logger at all
+    assert set(FAMILIES) <= halves[0] | halves[1]
 
 
 def test_a_draw_stays_what_it_was() -> None:
@@ -42,7 +40,7 @@ def test_a_draw_stays_what_it_was() -> None:
 
 @pytest.mark.parametrize(
     ("carrier", "rank", "node"),
-    [("srun host", 3, "dgx-02"), ("victoria", 3, "dgx-02"), ("csv sink", None, "dgx-02"), ("late pods", 3, None)],
+    [("srun host", 3, "dgx-02"), ("victoria", 3, "dgx-02"), ("csv sink", None, "dgx-02")],
 )
 def test_only_what_the_log_shows_is_labelled(carrier: str, rank: int | None, node: str | None) -> None:
     """A head or a launcher's words name the rank and the node; where no line does, there is no label."""
@@ -55,10 +53,10 @@ def test_only_what_the_log_shows_is_labelled(carrier: str, rank: int | None, nod
 def test_a_peer_that_waits_in_vain_names_the_rank(missing: int, rank: int | None) -> None:
     """Where the failed process's own lines are not told apart, what others say of it shows which it was."""
     lines = [
-        Line("KeyError: 'aux_router'", 11.0, 0, "stderr", rank=2),
-        Line(f"EOFError: record 9 was expected, but stage {missing} has closed its output", 11.1, 0, "stderr", rank=3),
+        Line("KeyError: 'position_ids'", 11.0, 0, "stderr", rank=2),
+        Line(f"TimeoutError: merge of bucket 9: part {missing} has not delivered", 11.1, 0, "stderr", rank=3),
     ]
-    plan = replace(PLAN, family="stages", carrier="bare", fault="router_key", struck=(2,), generation=5)
+    plan = replace(PLAN, family="dedup hosts", carrier="console", struck=(2,))
     case = make_case(plan, Run(lines, [End(0, 1, 11.2)]), Path("/nowhere"))
     assert (case.label["root_lines"], case.label["rank"]) == ([1], rank)
 
@@ -75,3 +73,13 @@ def test_every_carrier_writes_each_line_once() -> None:
         if row.get("starts", "rank") == "rank":
             log = make_case(replace(PLAN, carrier=carrier), RUN, Path("/nowhere")).log
             assert sum("EOFError" in line for line in log) == 1
+
+
+def test_the_halves_of_the_seventh_share_no_launcher_or_pipe() -> None:
+    """Its cases are written down: each names what there is, and a half has not seen what the other is measured with."""
+    halves: list[set[str]] = [set(), set()]
+    for plan in seventh.plans():
+        assert plan.fault in seventh.FAULTS
+        halves[plan.held_out] |= {plan.family, plan.launcher, plan.pipe or plan.family}
+    assert not halves[0] & halves[1]
+    assert halves[0] | halves[1] >= set(seventh.LAUNCHERS)

@@ -6,21 +6,18 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from tools.real_runs import environments
 from tools.real_runs.cases import NoRootLine
-from tools.real_runs.jobs.draw import FAMILIES, GENERATIONS, Plan, plans
+from tools.real_runs.jobs.draw import FAMILIES, Plan, plans
 from tools.real_runs.jobs.log import make_case
 from tools.real_runs.jobs.run import run
 
 
 def main() -> int:
     arguments = _arguments()
-    drawn = [plan for plan in plans(arguments.seed, arguments.count, arguments.generation) if _asked(plan, arguments)]
+    drawn = [plan for plan in plans(arguments.seed, arguments.count) if _asked(plan, arguments)]
     if arguments.list:
         print("\n".join(f"{plan.held_out}\t{plan.id}\t{plan.logger}" for plan in drawn))  # noqa: T201
         return 0
-    for name in sorted({FAMILIES[plan.family]["python"] for plan in drawn} - {"torch"}):
-        environments.install(f"jobs-{name}")
     missed = 0
     with ThreadPoolExecutor(arguments.jobs) as pool:
         made = {pool.submit(_make, plan, _folder(plan, arguments)): plan for plan in drawn}
@@ -58,7 +55,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("held_out", type=Path, help="folder for the logs of the families that are only measured")
     parser.add_argument("--count", type=int, default=9, help="cases of each family (default 9)")
     parser.add_argument("--seed", type=int, default=6, help="of the draw (default 6): another one gives other cases")
-    parser.add_argument("--generation", type=int, default=6, choices=GENERATIONS, help="of the families (default 6)")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time (default 2)")
     parser.add_argument("--families", nargs="+", default=list(FAMILIES), metavar="NAME", help="only these")
     parser.add_argument("--only", nargs="+", metavar="WORD", help="only cases with one of the words in their id")

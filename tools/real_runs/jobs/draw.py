@@ -14,8 +14,6 @@ DRAW = 32
 """The seed of the halves: changed only when the half that is held out has been looked into."""
 _KINDS = ("one", "one", "clean", "one", "one", "end", "one", "all", "one", "clean", "one")
 """What the cases of a family are, in turn: a rank or node goes wrong first, all do, the scheduler ends it, or none."""
-_APART = 5
-"""Up to this generation each family has its own draw of faults; later ones draw first what no family has had."""
 STARTS = ("rank", "node", "job")
 """What is started: a process a rank, an agent a node, or one program that starts all."""
 _ONE = ("one", "first", "node", "none")
@@ -25,20 +23,10 @@ def _read(name: str) -> dict[str, Any]:
     return dict(yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text()))
 
 
-GENERATIONS = {5: "_fifth", 6: "_sixth"}
-"""Generation -> ending of the names of its tables."""
-_TABLES = {
-    number: {kind: _read(f"{kind}{ending}") for kind in ("carriers", "faults", "families")}
-    for number, ending in GENERATIONS.items()
-}
-
-
-def _merged(kind: str) -> dict[str, Any]:
-    rows = {name: row for tables in _TABLES.values() for name, row in tables[kind].items()}
-    return {name: row for name, row in rows.items() if not name.startswith("_")}
-
-
-CARRIERS, FAULTS, FAMILIES = _merged("carriers"), _merged("faults"), _merged("families")
+SHARED = _read("families_sixth")
+"""Of all families: noise, words and loggers."""
+FAMILIES = {name: row for name, row in SHARED.items() if not name.startswith("_")}
+CARRIERS, FAULTS = _read("carriers_sixth"), _read("faults_sixth")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +43,6 @@ class Plan:
     per_node: int
     seed: int
     held_out: bool
-    generation: int = 6
 
     @property
     def world(self) -> int:
@@ -66,14 +53,9 @@ class Plan:
         return dict(FAULTS[self.fault])
 
     @property
-    def shared(self) -> Row:
-        """Noise, words and loggers of its generation."""
-        return _TABLES[self.generation]["families"]
-
-    @property
     def words(self) -> Mapping[str, str]:
         """What the programs of its family say."""
-        return {**self.shared["_words"], **FAMILIES[self.family].get("words", {})}
+        return {**SHARED["_words"], **FAMILIES[self.family].get("words", {})}
 
     def node_of(self, rank: int) -> str:
         return self.nodes[rank // self.per_node]
@@ -86,22 +68,20 @@ def halves(names: Sequence[str], kind: str) -> tuple[list[str], list[str]]:
     return drawn[::2], drawn[1::2]
 
 
-def plans(seed: int, count: int, generation: int = 6) -> Iterator[Plan]:
+def plans(seed: int, count: int) -> Iterator[Plan]:
     """``count`` cases of each family."""
-    tables = _TABLES[generation]
-    rows = {name: row for name, row in tables["families"].items() if not name.startswith("_")}
+    rows = FAMILIES
     owned = {carrier for row in rows.values() for carrier in row.get("carriers", ())}
-    starts = {name: CARRIERS[name].get("starts", "rank") for name in tables["carriers"] if name not in owned}
+    starts = {name: CARRIERS[name].get("starts", "rank") for name in CARRIERS if name not in owned}
     by_start = {start: halves([name for name in starts if starts[name] == start], "carriers") for start in STARTS}
-    loggers = halves(tables["families"].get("_loggers", ()), "loggers")
+    loggers = halves(SHARED.get("_loggers", ()), "loggers")
     imitated = [name for name, row in rows.items() if row.get("imitation")]
     drawn = Counter[str]()
     for kind in (imitated, [name for name in rows if name not in imitated]):
         for half, families in enumerate(halves(kind, "families")):
             for family in families:
                 carriers = by_start[rows[family].get("starts", "rank")][half]
-                drawn = drawn if generation > _APART else Counter()
-                yield from _family(family, carriers, loggers[half], seed, count, bool(half), generation, drawn)
+                yield from _family(family, carriers, loggers[half], seed, count, bool(half), drawn)
 
 
 def _family(
@@ -111,7 +91,6 @@ def _family(
     seed: int,
     count: int,
     held_out: bool,
-    generation: int,
     used: Counter[str],
 ) -> Iterator[Plan]:
     family, chance = FAMILIES[name], random.Random(f"{seed}-{name}")
@@ -119,9 +98,8 @@ def _family(
     for number in range(count):
         carrier, logger = chance.choice(carriers), chance.choice(loggers)
         kind = _KINDS[number % len(_KINDS)]
-        faults = _TABLES[generation]["faults"]
-        fitting = [fault for fault in faults if _kind(fault) == kind and _fits(fault, name, CARRIERS[carrier])]
-        fitting = fitting or [next(fault for fault in faults if _kind(fault) == "clean")]
+        fitting = [fault for fault in FAULTS if _kind(fault) == kind and _fits(fault, name, CARRIERS[carrier])]
+        fitting = fitting or [next(fault for fault in FAULTS if _kind(fault) == "clean")]
         own = [fault for fault in fitting if fault not in used and name in FAULTS[fault].get("needs", ())]
         least = min(used[fault] for fault in fitting)
         fault = chance.choice(own or [fault for fault in fitting if used[fault] == least])
@@ -131,9 +109,7 @@ def _family(
         nodes = tuple(family["nodes"].format(number) for number in numbers)
         struck = _struck(FAULTS[fault], hosts * per_node, per_node, chance)
         slug = f"{name}-{carrier}-{fault}-{seed}{number:02d}".replace(" ", "-").replace("_", "-")
-        yield Plan(
-            slug, name, carrier, logger, fault, struck, nodes, per_node, 100 * seed + number, held_out, generation
-        )
+        yield Plan(slug, name, carrier, logger, fault, struck, nodes, per_node, 100 * seed + number, held_out)
 
 
 def _kind(fault: str) -> str:

@@ -11,10 +11,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tests.environments import TORCH
 from tools.real_runs import environments
 from tools.real_runs.cases import Case, NoRootLine, label
 from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan, Row
-from tools.real_runs.jobs.run import TRAINERS, End, Line, Run, python_of
+from tools.real_runs.jobs.run import TRAINERS, End, Line, Run
 from tools.real_runs.launchers import _SIGNALS
 from tools.real_runs.scenarios import Truth
 
@@ -77,7 +78,7 @@ def _tail(lines: Sequence[str]) -> str:
 
 def _cleaned(plan: Plan, run: Run, folder: Path) -> Run:
     """Without a path or an address of this machine."""
-    site = python_of(plan.family).parents[1]
+    site = TORCH.python.parents[1]
     names = {
         str(folder): "/scratch/run",
         'importlib.import_module("hooks").on_event(self)': "hook(self)",

@@ -18,8 +18,8 @@ from typing import IO, Any
 
 from tests.environments import TORCH
 from tests.ports import free_port
-from tools.real_runs import environments, runner
-from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, Plan
+from tools.real_runs import runner
+from tools.real_runs.jobs.draw import CARRIERS, FAMILIES, SHARED, Plan
 
 TRAINERS = Path(__file__).parents[1] / "trainers"
 _GRACE_SECONDS, _KILL_SECONDS, _LIMIT_SECONDS = 9.0, 3.0, 75.0
@@ -57,15 +57,10 @@ class Run:
     event_at: float | None = None
 
 
-def python_of(family: str) -> Path:
-    name = FAMILIES[family]["python"]
-    return TORCH.python if name == "torch" else environments.python_of(f"jobs-{name}")
-
-
 def run(plan: Plan, folder: Path) -> Run:
     chance, family, fault = random.Random(plan.seed), FAMILIES[plan.family], plan.row
     steps = family.get("steps", chance.randrange(40, 100)) * fault.get("more_steps", 1)
-    noise = chance.sample(plan.shared["_noise"], plan.shared.get("_noisy", 5))
+    noise = chance.sample(SHARED["_noise"], SHARED.get("_noisy", 5))
     settings: dict[str, Any] = {
         "program": family.get("program", "train"), "backend": family["backend"],
         "nodes": plan.nodes, "per_node": plan.per_node, "world": plan.world,
@@ -73,7 +68,7 @@ def run(plan: Plan, folder: Path) -> Run:
         "strike": chance.randrange(steps // 4, steps - 4), "pause_s": chance.uniform(0.02, 0.04),
         "every": chance.choice((1, 5, 20)), "fault": fault, "struck": plan.struck,
         "kernel": "node_line" in CARRIERS[plan.carrier],
-        "crash": family.get("crash") or chance.choice(plan.shared["_crashes"]),
+        "crash": family.get("crash") or chance.choice(SHARED["_crashes"]),
         "words": plan.words,
         "noise": [(chance.randrange(2, steps), chance.randrange(plan.world), text) for text in noise],
         "all_say_end": family.get("all_say_end", chance.random() < 0.5),
@@ -81,8 +76,8 @@ def run(plan: Plan, folder: Path) -> Run:
         "ports": [free_port() for _ in range(plan.world)],
         "module": family.get("module", "job_backends"), "drives": family.get("drives", ""),
         "bar": family.get("bar", ""), "tries": family.get("tries", 1),
-        "on_term": random.Random(plan.seed).choice(plan.shared.get("_on_term", ("",))),
-        "driver_logger": plan.shared.get("_driver_loggers", ("{text}",) * 2)[plan.seed % 2],
+        "on_term": random.Random(plan.seed).choice(SHARED.get("_on_term", ("",))),
+        "driver_logger": SHARED.get("_driver_loggers", ("{text}",) * 2)[plan.seed % 2],
     }  # fmt: skip
     code = fault.get("code", "return None").replace("; ", "\n    ")
     (folder / "hooks.py").write_text(f"def on_event(job):\n    {code}\n")
@@ -110,7 +105,7 @@ def _peers(plan: Plan) -> Sequence[str]:
 
 def _commands(plan: Plan, settings: Mapping[str, Any]) -> list[tuple[list[str], str, dict[str, str]]]:
     """(words, host, variables) of each process to start."""
-    carrier, python, job = CARRIERS[plan.carrier], str(python_of(plan.family)), str(TRAINERS / "job.py")
+    carrier, python, job = CARRIERS[plan.carrier], str(TORCH.python), str(TRAINERS / "job.py")
     port = str(settings["ports"][-1])
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(plan.world)}
     if carrier.get("starts") == "job":
@@ -130,7 +125,7 @@ def _start(
     """A process on a node of its own as far as it can see: its host name, the hosts that it knows, and a folder."""
     mounts = f"mount --bind {folder}/hosts /etc/hosts"
     environment = {
-        "PATH": f"{python_of(plan.family).parent}:/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder),
+        "PATH": f"{TORCH.python.parent}:/usr/bin:/bin", "HOME": str(folder), "TMPDIR": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo",
         "TP_SOCKET_IFNAME": "lo", "PYTHONPATH": str(TRAINERS),
         "LANG": "C.UTF-8", **variables,

@@ -243,13 +243,15 @@ class Executor(Generic[S]):
                 step = self._wait_for_end(execution.spec.job, begun)
             if isinstance(step, Done | Held):
                 return step
+            asked = execution.confirmation
             refusal = await self._refusal(execution, step)
             if refusal is not None:
                 return refusal
             pause: float | None = LOOK_SECONDS
             if isinstance(step, Run):
-                await self._keep_evidence(execution, step)
-                pause = await self._run(execution, step)
+                # Minutes may have gone by: somebody may have drained the node, or launched the job again.
+                is_late = await self._keep_evidence(execution, step) or asked != execution.confirmation
+                pause = None if is_late else await self._run(execution, step)
             if pause is None:
                 progress, pause = self.clock(), 0.0
             elif self.clock() > progress + limit:
@@ -310,14 +312,14 @@ class Executor(Generic[S]):
         refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
         return refusal
 
-    async def _keep_evidence(self, execution: PlanExecution, step: Run) -> None:
-        """Once for a plan, before its first step that destroys any: a launch that hangs is ended by its first command,
-        and a node goes to repair once it is cordoned."""
+    async def _keep_evidence(self, execution: PlanExecution, step: Run) -> bool:
+        """Tell whether evidence was collected. Once for a plan, before its first step that destroys any: a launch that
+        hangs is ended by its first command, and a node goes to repair once it is cordoned."""
         spec, is_end_of_hang = execution.spec, execution.hangs and not execution.started
         if execution.evidence is not None:
-            return
+            return False
         if not (step.cordons or is_end_of_hang):
-            return
+            return False
         keeper = RepairEvidence(self.client, self.cluster, self.queries)
         notes = []
         if is_end_of_hang:
@@ -325,6 +327,7 @@ class Executor(Generic[S]):
         if step.cordons:
             notes.append(await keeper.of_nodes(spec, spec.nodes))
         execution.evidence = "; ".join(filter(None, notes))
+        return True
 
     async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
         """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is

@@ -29,7 +29,8 @@ _TYPE = re.compile(r"[a-z0-9_]{1,60}")
 @dataclass(frozen=True, slots=True)
 class PlanSpec:
     """job: its id at the service. attempt: number of the launch that failed. variables: for the next launch. copies:
-    digests of what agents reported to have stored for the plan, where a scheduler needs that."""
+    digests of what agents reported to have stored for the plan, where a scheduler needs that. done: lines of commands
+    that agents reported to have run for it."""
 
     id: str
     action: Action
@@ -39,6 +40,7 @@ class PlanSpec:
     failure_type: str = "unknown"
     variables: tuple[tuple[str, str], ...] = ()
     copies: frozenset[str] = frozenset()
+    done: frozenset[str] = frozenset()
 
     @property
     def reason(self) -> str:
@@ -76,6 +78,7 @@ def parse_plan(
         nodes=tuple(map(valid_node, plan["nodes"])),
         failure_type=failure_type,
         variables=variables,
+        done=frozenset(step["command"] for step in plan.get("steps") or () if step.get("exit_code") == 0),
     )
 
 

@@ -445,6 +445,25 @@ async def test_what_a_repair_destroys_is_kept_before_the_cordon(said: str, statu
     assert len(parts) == (len(load_table(None).snapshots) if said else 0), "what is missing is named, too"
 
 
+class BusyCluster(MemoryCluster):
+    """A person drains its node while that is asked."""
+
+    async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
+        self.scheduler.apply(("cordon", "n1", "cables, ask Ida"))
+        return await MemoryCluster.ask(self, spec, questions)
+
+
+@pytest.mark.parametrize("proof", ["scheduler", "node_log"])
+async def test_a_node_that_a_person_drains_while_it_is_asked_keeps_his_reason(proof: str) -> None:
+    """Asking it, or keeping its evidence, takes minutes: the agent looks again before it cordons."""
+    cluster = BusyCluster(scheduler(said={"n1": printed("kernel_journal", XID)}))
+    service = await carried_out(
+        cluster, plan=PLAN | {"proofs": [{"node": "n1", "kind": proof}]}, queries=load_table(None)
+    )
+    assert (cluster.scheduler.asked, service.end["drained"]) == ([LAUNCH], [])
+    assert cluster.scheduler.all_nodes["n1"].reason == "cables, ask Ida"
+
+
 class SilentCluster(MemoryCluster):
     """Whose nodes are asked in vain: the scheduler never starts what asks them."""
 

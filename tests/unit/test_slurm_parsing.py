@@ -111,6 +111,23 @@ def test_a_node_that_does_not_respond_is_down(state: str, down: bool) -> None:
     assert parse_nodes(f"NodeName=n1 NodeAddr=n1 State={state} ThreadsPerCore=1")["n1"].up is not down
 
 
+@pytest.mark.parametrize(
+    ("reason", "cordoned"),
+    [("DIMM, ask Ida [root@2026-11-21T10:06:50]", True), ("Not responding [slurm@2026-11-21T10:06:50]", False)],
+)
+def test_a_node_that_somebody_took_down_is_cordoned(reason: str, cordoned: bool) -> None:
+    """No plan writes over that reason, or gives the node back; Slurm's own reason ends by itself."""
+    assert parse_nodes(f"NodeName=n1 State=DOWN ThreadsPerCore=1 Reason={reason}")["n1"].cordoned is cordoned
+
+
+def test_a_task_of_an_array_and_a_part_of_a_heterogeneous_job_are_known() -> None:
+    """Also task 0; what is left of an array has no task yet, and no command of ours names all of it."""
+    rows = [OLD | {"array_job_id": 41, "array_task_id": task} for task in (0, None)]
+    assert [job(row).target for row in [OLD, *rows]] == ["41", "41_0", "41_-1"]
+    parts = [OLD | {"het_job_id": 40, "het_job_offset": offset} for offset in (0, 1)]
+    assert [job(row).leader for row in parts] == [0, 40]
+
+
 def test_lists_of_nodes_are_expanded() -> None:
     """Ranges keep their leading zeros; parts may be mixed."""
     assert expand("trn-[08-10,12],login") == ("trn-08", "trn-09", "trn-10", "trn-12", "login")

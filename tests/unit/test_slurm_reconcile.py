@@ -116,6 +116,17 @@ def test_a_refused_requeue_becomes_a_submission() -> None:
     assert relaunched(FAILED, refused, copy=copy) == Done(True, "submitted anew as job 9: pending", "slurm-east-9")
 
 
+def test_a_task_of_an_array_is_launched_again_alone() -> None:
+    """The number of the last task names the whole array; submitted anew, with the arguments of its script, it stays
+    that task."""
+    task, refused = replace(FAILED, array=7, task=4, arguments=("--lr", "1")), scontrol("requeue", "7_4")
+    assert relaunched(task) == Run(refused)
+    write = scontrol("write", "batch_script", "7_4", SCRIPT)
+    submit = relaunched(task, CommandAttempt(refused, 1, "disabled"), CommandAttempt(write, 0))
+    assert isinstance(submit, Run)
+    assert submit.command.words[-4:] == ("--array=4", SCRIPT, "--lr", "1")
+
+
 def test_a_refused_submission_tells_both_refusals() -> None:
     """Why it was not requeued, and why not submitted."""
     refused, write = CommandAttempt(REQUEUE, 1, "disabled"), scontrol("write", "batch_script", "7", SCRIPT)
@@ -147,9 +158,9 @@ def test_a_check_holds_the_job_and_keeps_its_nodes() -> None:
     assert isinstance(reserve, Run)
     assert {"nodes=n1,n2", "users=slurm"} < set(reserve.command.words)
     assert held(FAILED, CommandAttempt(reserve.command, 1)) == Run(HOLD)
-    waiting = replace(AGAIN, held=True)
-    assert held(waiting) == Held()
-    assert relaunched(waiting, spec=CHECK) == Run(scontrol("release", "7"))
+    waiting, done = replace(AGAIN, held=True), CommandAttempt(HOLD, 0)
+    assert held(waiting, done) == Held()
+    assert relaunched(waiting, done, spec=CHECK) == Run(scontrol("release", "7"))
     assert isinstance(relaunched(AGAIN, CommandAttempt(HOLD, 0), spec=CHECK), Done)
 
 
@@ -186,11 +197,34 @@ def test_a_job_that_runs_again_already_is_not_disturbed() -> None:
 def test_a_job_that_was_held_for_a_plan_of_nobody_is_released() -> None:
     """As it was; one that a person released meanwhile, or held before the plan, is left alone."""
     release = scontrol("release", "7")
-    waiting = SlurmState(replace(AGAIN, held=True))
-    assert reconcile.put_back(CHECK, waiting, Attempts()) == Run(release)
+    waiting, check = SlurmState(replace(AGAIN, held=True)), replace(CHECK, done=frozenset({HOLD.line}))
+    assert reconcile.put_back(check, waiting, Attempts()) == Run(release)
     for state in (SlurmState(AGAIN), SlurmState(replace(FAILED, held=True)), SlurmState(None)):
-        assert isinstance(reconcile.put_back(CHECK, state, Attempts()), Done)
-    assert isinstance(reconcile.put_back(CHECK, waiting, Attempts([CommandAttempt(release, 0)])), Done)
+        assert isinstance(reconcile.put_back(check, state, Attempts()), Done)
+    assert isinstance(reconcile.put_back(check, waiting, Attempts([CommandAttempt(release, 0)])), Done)
+
+
+def test_a_launch_that_somebody_else_holds_stays_held() -> None:
+    """Its user's hold is neither used for a check nor ended after one; the nodes reserved for the plan show that an
+    agent, which died before its report, held the job."""
+    waiting, release = replace(AGAIN, held=True), scontrol("release", "7")
+    assert isinstance(held(waiting), Done)
+    steps = [relaunched(waiting, spec=CHECK), reconcile.put_back(CHECK, SlurmState(waiting), Attempts())]
+    assert [type(step) for step in steps] == [Done, Done]
+    ours = SlurmState(waiting, reserved=("n1",))
+    assert reconcile.hold(CHECK, ours, Attempts()) == Held(("n1",))
+    assert reconcile.relaunch(CHECK, ours, Attempts()) == Run(release)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"state": "CANCELLED"}, {"state": "COMPLETED"}, {"state": "SUSPENDED"}, {"leader": 6}]
+)
+def test_what_its_user_ended_or_stopped_is_not_held_for_a_check(fields: dict[str, Any]) -> None:
+    """A hold would bring it back; nor does a job that runs no more begin again by a plan whose verdict was a hang."""
+    job = replace(FAILED, **fields)
+    for step in (held(job), relaunched(job)):
+        assert isinstance(step, Done)
+        assert not step.reached
 
 
 def test_a_job_that_waits_is_held_for_the_check() -> None:

@@ -20,6 +20,7 @@ NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,252}")
 NODES_LIMIT = 100_000
 REASON_LENGTH = 200
 RUNS = frozenset({"RUNNING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT"})
+SUSPENDED = frozenset({"SUSPENDED", "STOPPED"})
 REQUEUEING = frozenset({"COMPLETING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"})
 GONE = "GONE"
 """Our own word for a job that the controller has forgotten and the accounting does not know."""
@@ -28,6 +29,8 @@ FINISHED = frozenset({GONE, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
 _CONTRACT = re.compile(r'\{\s{0,9}"diagnoser"')
 """How ``{"diagnoser": {...}}`` begins."""
+_SLURM_S = re.compile(r"Not responding|Node unexpectedly rebooted|none\b", re.IGNORECASE)
+"""Slurm's own reasons for a node that is down, which end by themselves."""
 _WHEN = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
 
 
@@ -38,7 +41,9 @@ class JobRecord:
     pattern: the same, as the user wrote it. code, signal: how the batch script ended. gpus_per_node: 0 when not known.
     minutes: time limit, 0 for none. submitted: when this launch was put into the queue.
     wait_reason: why it waits there, in Slurm's word; "" while it does not. log_of: number of the job that the lines of
-    ``output`` are sent for, where several write to it, as nobody can tell whose a line is; 0: this one.
+    ``output`` are sent for, where several write to it, as nobody can tell whose a line is; 0: this one. arguments: of
+    its script. array, task: number of the array that it is a task of, 0 for none, and which one, -1 before it has its
+    own record. leader: number of the heterogeneous job that it is a later component of, 0 for none.
     """
 
     number: int
@@ -69,6 +74,19 @@ class JobRecord:
     submitted: float = 0.0
     wait_reason: str = ""
     log_of: int = 0
+    arguments: tuple[str, ...] = ()
+    array: int = 0
+    task: int = -1
+    leader: int = 0
+
+    @property
+    def target(self) -> str:
+        """Names it in Slurm's commands: the number of an array's last task is that of the whole array."""
+        return f"{self.array}_{self.task}" if self.array else str(self.number)
+
+    @property
+    def is_suspended(self) -> bool:
+        return self.state in SUSPENDED
 
     @property
     def log_key(self) -> str:
@@ -262,6 +280,10 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
         labels=_labels(row),
         submitted=float(_number(row.get("submit_time"))),
         wait_reason=_wait_reason(row),
+        arguments=tuple(_text(row, "command").split()[1:]),
+        array=_number(row.get("array_job_id")),
+        task=_task(row),
+        leader=_number(row.get("het_job_id")) if _number(row.get("het_job_offset")) else 0,
     )
 
 
@@ -297,6 +319,12 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 def _owner(row: Mapping[str, Any], name: str) -> int:
     """Number of a user or group; -1 where the row has none."""
     return _number(row[name]) if row.get(name) is not None else -1
+
+
+def _task(row: Mapping[str, Any]) -> int:
+    value = row.get("array_task_id")
+    is_unset = isinstance(value, Mapping) and not value.get("set")
+    return -1 if value is None or is_unset else _number(value)
 
 
 def _number(value: Any) -> int:
@@ -404,14 +432,18 @@ def _rest_node(row: Mapping[str, Any]) -> NodeRecord:
 
 
 def _node_record(name: str, state: str, states: set[str], reason: str, address: str, gres: str) -> NodeRecord:
-    """state: as Slurm writes it, with a star behind for a node that does not answer; the reason says so only later."""
+    """state: as Slurm writes it, with a star behind for a node that does not answer; the reason says so only later.
+
+    A node that somebody took down is cordoned: his reason stays, and the node out when ours is over.
+    """
     cause, up = reason, states.isdisjoint({"DOWN", "FAIL"})
+    is_taken_down = not up and bool(_WHEN.sub("", reason.strip())) and not _SLURM_S.match(reason)
     if "*" in state:
         cause, up = reason or "Not responding", False
     return NodeRecord(
         name=valid_node(name),
         up=up,
-        cordoned="DRAIN" in states,
+        cordoned="DRAIN" in states or is_taken_down,
         reason=_WHEN.sub("", reason.strip()),
         record=f"NodeName={name} State={state} Reason={cause}".rstrip(),
         address=address,

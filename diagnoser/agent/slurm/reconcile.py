@@ -118,26 +118,39 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     if job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
-        return _hold_next_launch(job, state.reserved, attempts)
+        return _hold_next_launch(spec, job, state, attempts)
+    if why := _left_alone(job):
+        return Done(False, why)
     if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
         return attempts.unless_refused(free(spec), "Slurm refused to give back nodes on which other jobs run")
     reserve = _reserve_once(spec, job, state, attempts)
     return reserve if reserve else _requeue_and_hold(spec, job, state.reserved, attempts)
 
 
-def _hold_next_launch(job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
+def _hold_next_launch(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Attempts) -> NextStep:
     """Hold the launch after the one that failed: the nodes can only be checked where it has not begun."""
     if job.requeueing:
         return _CLEANING
     if job.state != "PENDING":
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
-    command = scontrol("hold", str(job.number))
+    command = scontrol("hold", job.target)
+    if job.held and not _held_by_us(spec, job, state, attempts):
+        return Done(False, f"launch {job.attempt} of the job is held by somebody else; its nodes were not checked")
     if job.held:
-        return Held(reserved)
+        return Held(state.reserved)
     if attempts.succeeded(command):
-        return Held(reserved)
+        return Held(state.reserved)
     return attempts.unless_refused(command, "Slurm refused to hold the job")
+
+
+def _held_by_us(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Attempts) -> bool:
+    """Tell whether an agent held the job for this plan: a hold of its user, or of an operator, is theirs to end. One
+    that died before it reported its hold has reserved nodes."""
+    if state.reserved:
+        return True
+    holds = [scontrol(verb, job.target) for verb in ("hold", "requeuehold")]
+    return any(attempts.succeeded(hold) or hold.line in spec.done for hold in holds)
 
 
 def _reserve_once(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Attempts) -> Run | None:
@@ -155,7 +168,7 @@ def _reserve_once(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: A
 
 
 def _requeue_and_hold(spec: PlanSpec, job: JobRecord, reserved: tuple[str, ...], attempts: Attempts) -> NextStep:
-    command = scontrol("requeuehold", str(job.number))
+    command = scontrol("requeuehold", job.target)
     if attempts.refusal(command) and job.is_out_of_way:
         return Held(reserved)  # it can only be submitted anew
     step = attempts.unless_refused(command, "Slurm refused to requeue the job")
@@ -174,10 +187,10 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     if job.attempt < spec.attempt:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
-        return _after_requeue(spec, job, attempts)
+        return _after_requeue(spec, job, state, attempts)
     if why := _not_launchable(job):
         return Done(False, why)
-    command = scontrol("requeue", str(job.number))
+    command = scontrol("requeue", job.target)
     if _needs_new_job(spec, job, attempts):
         return _resubmit(spec, job, attempts, state.script)
     return _wait_or_done(spec, job, attempts, command) or Run(command)
@@ -187,25 +200,36 @@ def _needs_new_job(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> bool:
     """Tell whether a requeue is no way: the variables change, or Slurm has refused it."""
     if spec.variables:
         return True
-    if attempts.refusal(scontrol("requeue", str(job.number))):
+    if attempts.refusal(scontrol("requeue", job.target)):
         return True
-    return attempts.refusal(scontrol("requeuehold", str(job.number))) is not None
+    return attempts.refusal(scontrol("requeuehold", job.target)) is not None
 
 
 def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> NextStep:
     """The copy waits for the end of the job that it replaces: end that one, where it runs or would run again."""
     if job is not None and job.takes_nodes(spec.attempt):
-        return Run(Command(("scancel", str(job.number))))
+        return Run(Command(("scancel", job.target)))
     requeued = f"{spec.job.rpartition('-')[0]}-{copy.number}"
     return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
 
 
-def _not_launchable(job: JobRecord) -> str:
-    """Say why the job cannot be launched again; "" where it can."""
+def _left_alone(job: JobRecord) -> str:
+    """Say why the job is neither held nor launched again; "" where it may be."""
     if job.state == "COMPLETED":
         return "the job ended well; it is not launched again"
     if job.state == "CANCELLED":
         return "the job was cancelled; it is not launched again"
+    if job.is_suspended:
+        return "the job is suspended; whoever did that lets it go on"
+    if job.leader:
+        return f"the job is a part of heterogeneous job {job.leader}, which is only launched as a whole"
+    return ""
+
+
+def _not_launchable(job: JobRecord) -> str:
+    """Say why the job cannot be launched again; "" where it can."""
+    if why := _left_alone(job):
+        return why
     if not job.batch:
         return "the job is no batch job: Slurm has no script to launch again"
     return ""
@@ -221,7 +245,9 @@ def put_back(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
         return _CLEANING
     if not job.waits_for_launch(spec.attempt + 1):
         return not_held
-    command = scontrol("release", str(job.number))
+    if not _held_by_us(spec, job, state, attempts):
+        return Done(True, "somebody else holds the job")
+    command = scontrol("release", job.target)
     if attempts.succeeded(command):
         return Done(True, "the job is released")
     return attempts.unless_refused(command, "Slurm refused to release the job")
@@ -254,14 +280,17 @@ def _wait_or_done(spec: PlanSpec, job: JobRecord, attempts: Attempts, command: C
     return None
 
 
-def _after_requeue(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> NextStep:
+def _after_requeue(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Attempts) -> NextStep:
     if spec.variables:
         return Done(False, f"launch {job.attempt} exists already, without the rollback")
     if job.requeueing:
         return _CLEANING
-    command = scontrol("release", str(job.number))
-    if _is_still_held(spec, job) and not attempts.succeeded(command):
+    command = scontrol("release", job.target)
+    is_ours = _is_still_held(spec, job) and _held_by_us(spec, job, state, attempts)
+    if is_ours and not attempts.succeeded(command):
         return attempts.unless_refused(command, "Slurm refused to release the job")
+    if job.state == "CANCELLED":
+        return Done(False, f"launch {job.attempt} was cancelled")
     verbs = {attempt.command.words[1] for attempt in attempts if attempt.code == 0}
     how = "found" if verbs.isdisjoint({"requeue", "requeuehold"}) else "requeued"
     return Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job)
@@ -277,7 +306,7 @@ def _is_still_held(spec: PlanSpec, job: JobRecord) -> bool:
 
 
 def _resubmit(spec: PlanSpec, job: JobRecord, attempts: Attempts, script: str) -> NextStep:
-    for command in (scontrol("write", "batch_script", str(job.number), script), _sbatch(spec, job, script)):
+    for command in (scontrol("write", "batch_script", job.target, script), _sbatch(spec, job, script)):
         refused = attempts.refusal(command)
         if refused:
             failed = [attempt for attempt in attempts if attempt.code]
@@ -316,6 +345,8 @@ def _sbatch(spec: PlanSpec, job: JobRecord, script: str) -> Command:
         if owner >= 0:
             options[name] = str(owner)
     if not job.finished:
-        options["dependency"] = f"afterany:{job.number}"
-    arguments = [f"--{name}={value}" for name, value in options.items() if value]
-    return Command(("sbatch", "--parsable", "--requeue", *arguments, script))
+        options["dependency"] = f"afterany:{job.target}"
+    if job.array:
+        options["array"] = str(job.task)
+    words = [f"--{name}={value}" for name, value in options.items() if value]
+    return Command(("sbatch", "--parsable", "--requeue", *words, script, *job.arguments))

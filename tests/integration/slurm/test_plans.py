@@ -83,6 +83,29 @@ def test_an_agent_that_dies_before_the_requeue_is_taken_over(cluster: Cluster, t
         assert "Restarts=1 " in cluster.run("scontrol", "-o", "show", "job", job)
 
 
+ONE_TASK_FAILS = """#!/bin/bash
+if [ "$SLURM_ARRAY_TASK_ID" = 2 ] && [ "${SLURM_RESTART_COUNT:-0}" = 0 ]; then exit 3; fi
+sleep 300
+"""
+
+
+def test_a_task_of_an_array_is_launched_again_and_the_others_run_on(cluster: Cluster, tmp_path: Path) -> None:
+    """Its job has the number of the whole array."""
+    array = cluster.submit(ONE_TASK_FAILS, "--array=0-2", "--ntasks=1")
+
+    def tasks() -> list[str]:
+        return sorted(cluster.run("squeue", "-h", "-t", "all", "-j", array, "-o", "%K %T").splitlines())
+
+    until(lambda: tasks() == ["0 RUNNING", "1 RUNNING", "2 FAILED"], "a task has failed")
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p1", f"slurm-{NAME}-{array}", "resubmit")
+        agent.start()
+        assert ended(found, agent, "p1")["state"] == "reached"
+        until(lambda: tasks() == ["0 RUNNING", "1 RUNNING", "2 RUNNING"], "it runs again")
+        shown = cluster.run("scontrol", "-o", "show", "job", array)
+        assert (shown.count("Restarts=0 "), shown.count("Restarts=1 ")) == (2, 1)
+
+
 def test_a_job_that_cannot_be_requeued_is_submitted_anew(cluster: Cluster, tmp_path: Path) -> None:
     """With the stored script, without the bad node, as the same user, with the same output pattern."""
     job = _failed_job(cluster, FAILS_ONCE, "--no-requeue", "--job-name=seven b")

@@ -1,17 +1,18 @@
 """Reads log files for the commands: plain, compressed or from a pipe, with a progress bar for large files."""
 
-import gzip
 import os
 import stat
 import sys
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from io import BufferedReader
+from dataclasses import replace
+from functools import partial
+from io import BufferedReader, RawIOBase
 from itertools import chain, filterfalse
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import zstandard
 
@@ -36,15 +37,23 @@ BINARY_SHARE = 0.08
 _CONTROLS = bytes(set(range(32)) - set(b"\t\n\v\f\r\b\x1b"))
 """What no log prints. Progress bars write carriage returns and backspaces, colours begin with escape."""
 _PACKED = {b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"PK\x03\x04": "zip", b"7z\xbc\xaf": "7-Zip"}
+_TAR = 257
+"""Where the name of the format stands in the first header of an archive."""
 _NO_RUNS = Baseline()
-_UNREADABLE = (OSError, EOFError, zlib.error, zstandard.ZstdError)
+_PIECE = 1024
+"""Bytes that are unpacked at a time: a piece that is damaged is lost, and none becomes too large for the memory."""
 
 
 def read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> AttemptLog:
     """Raises BadInput when it is empty or no text, or cannot be read."""
+    return _read_log(analyzer, path, quiet)[0]
+
+
+def _read_log(analyzer: LogAnalyzer, path: Path, quiet: bool = False) -> tuple[AttemptLog, str]:
+    """The log, and what is wrong with its file, "" for nothing. Raises BadInput."""
     with opened(path) as (log, size), bar(path, size, quiet=quiet) as on_bytes:
         _check_text(log.peek(HEAD), _name(path))
-        return analyzer.read(log, on_bytes)
+        return analyzer.read(log, on_bytes), getattr(log.raw, "damage", "")
 
 
 def diagnosed(
@@ -60,11 +69,14 @@ def diagnosed(
     nodes: name and log of nodes that the job ran on. known: clean runs of the same job. dumps: of its ranks.
     exit_code: that the run ended with, None where it is not known. Raises BadInput.
     """
-    log = read_log(analyzer, path)
+    log, damage = _read_log(analyzer, path)
     events = () if exit_code is None else (Event(EventKind.EXIT, 0.0, code=exit_code),)
     logs = _read_nodes(analyzer, log.evidence, nodes)
     facts = Facts(node_logs=logs, baseline=known, nodes=tuple(logs), runtime=tuple(dumps), events=events)
-    return log, facts, analyzer.analyze(log, facts)
+    diagnosis = analyzer.analyze(log, facts)
+    if damage:
+        diagnosis = replace(diagnosis, notes=(f"The file {damage}.", *diagnosis.notes))
+    return log, facts, diagnosis
 
 
 def clean_runs(analyzer: LogAnalyzer, paths: Sequence[Path] | None) -> Baseline:
@@ -155,8 +167,8 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
             yield _decompressed(cast(BufferedReader, raw), name)
-    except _UNREADABLE as error:
-        raise BadInput(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+    except OSError as error:
+        raise BadInput(f"cannot read {name}: {error.strerror or error}") from None
 
 
 def _name(path: Path) -> str:
@@ -169,9 +181,9 @@ def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
     """Unpack by the first bytes; the name does not count."""
     head = raw.peek(6)[:6]
     if head.startswith(b"\x1f\x8b"):
-        return BufferedReader(gzip.GzipFile(fileobj=raw), HEAD), 0
+        return BufferedReader(_Unpacked(raw, partial(zlib.decompressobj, 31), name), HEAD), 0
     if head.startswith(b"\x28\xb5\x2f\xfd"):
-        return BufferedReader(zstandard.ZstdDecompressor().stream_reader(raw), HEAD), 0
+        return BufferedReader(_Unpacked(raw, zstandard.ZstdDecompressor().decompressobj, name), HEAD), 0
     for magic, kind in _PACKED.items():
         if head.startswith(magic):
             raise BadInput(f"{name} is packed with {kind}, which is not read: unpack it first")
@@ -183,12 +195,63 @@ def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
     return raw, status.st_size
 
 
+class _Unpacked(RawIOBase):
+    """Unpacks what was packed in one part or in several, and ends where that is damaged or cut off.
+
+    decoder: makes one for a part. damage: what is wrong with the file, "" while nothing is. Raises BadInput where no text
+    can be had.
+    """
+
+    def __init__(self, packed: BufferedReader, decoder: Callable[[], Any], name: str) -> None:
+        self._packed, self._new, self._name = packed, decoder, name
+        self._decoder, self._rest, self._read = decoder(), b"", 0
+        self._text = memoryview(b"")
+        self.damage = ""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._text and not self.damage:
+            piece, self._rest = self._rest or self._packed.read(_PIECE), b""
+            if not self._packed.peek(1):  # byte by byte at the end of the file, so that all of its text is had
+                piece, self._rest = piece[:1], piece[1:]
+            if self._decoder.eof:  # behind a part: another one, or zeros that fill a block of a tape
+                piece = piece.lstrip(b"\0")
+                if not (piece or self._rest or self._packed.peek(1)):
+                    return 0
+                self._decoder = self._new() if piece else self._decoder
+            self._unpack(piece)
+        count = min(len(buffer), len(self._text))
+        buffer[:count], self._text = self._text[:count], self._text[count:]
+        return count
+
+    def _unpack(self, piece: bytes) -> None:
+        if self._decoder.eof:
+            return
+        why, text = "is cut off", b""
+        try:
+            text = self._decoder.decompress(piece)
+        except (zlib.error, zstandard.ZstdError) as error:
+            piece, why = b"", f"is damaged ({error})"
+        if self._decoder.eof:
+            self._rest = self._decoder.unused_data + self._rest
+        self._text, self._read = memoryview(text), self._read + len(text)
+        if not piece and not self._read:
+            raise BadInput(f"cannot read {self._name}: it {why}")
+        if not piece:
+            self.damage = f"{why} behind {self._read:,} bytes of text, which were read"
+            complain(f"diagnoser: {self._name} {self.damage}")
+
+
 def _check_text(head: bytes, name: str) -> None:
     """Some broken bytes are common in a log; a core dump, a checkpoint or a picture is none. Raises BadInput."""
     if not head:
         raise BadInput(f"{name} is empty")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise BadInput(f"{name} is UTF-16: write it as UTF-8 first (iconv -f utf-16 -t utf-8)")
+    if head.startswith(b"ustar", _TAR):
+        raise BadInput(f"{name} is an archive of several files (tar): unpack it first")
     controls = len(head) - len(head.translate(None, _CONTROLS))
     if controls > BINARY_SHARE * len(head):
         raise BadInput(f"{name} is no text: {controls / len(head):.0%} of its first bytes are control characters")

@@ -4,6 +4,7 @@ It stands below all that people, rules and reports say: it is asked last, keeps 
 failure, and is never as sure as what leads to an action.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -20,6 +21,7 @@ from diagnoser.rules.outcome import Ending
 from diagnoser.rules.schema import Role, Specificity
 from diagnoser.structure.loops import words_of
 
+_DIGITS = re.compile(r"\d+")
 LIKELY_END = "heuristic:clean_end_likely"
 """Decider of an end that only looks like those of runs that ended well."""
 
@@ -91,11 +93,24 @@ def _may_have_completed(log: RuleLog, end: int, processes: Processes) -> bool:
         return False
     if line.body.rstrip().endswith(":"):
         return False
+    if _is_cut_short(log.evidence, end):
+        return False
     if processes.complained:
         return False
     if not processes.speak_for_all(line.stream):
         return False
     return not _is_said_by_some(log.evidence, line, processes)
+
+
+def _is_cut_short(evidence: Evidence, end: int) -> bool:
+    """Whether the line is the beginning of what its stream printed again and again before: a copy ended there, or the
+    disk was full."""
+    line = evidence.lines[end]
+    begin = _DIGITS.sub("0", line.text.rstrip())
+    before = [
+        _DIGITS.sub("0", each.text) for each in evidence.lines[max(0, end - 8) : end] if each.stream == line.stream
+    ]
+    return sum(text != begin and text.startswith(begin) for text in before) > 1
 
 
 def _is_said_by_some(evidence: Evidence, end: Line, processes: Processes) -> bool:

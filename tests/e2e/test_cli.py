@@ -86,6 +86,20 @@ def test_compressed_files_and_standard_input_read_alike(tmp_path: Path) -> None:
     assert plain == gz == zst == pipe
 
 
+def test_of_a_damaged_file_what_can_be_unpacked_is_read(tmp_path: Path) -> None:
+    """Cut off, with a wrong checksum, or followed by something else: the verdict says so; zeros are nothing."""
+    data = DEMO_LOG.read_bytes()
+    packed, zst = gzip.compress(data), zstandard.compress(data) + zstandard.compress(data)
+    damaged = [packed[:-8], packed[:-8] + bytes(8), packed + b"more", zst[:-3]]
+    whole = [packed + packed, packed + bytes(4096), zst]
+    for number, content in enumerate([*damaged, *whole]):
+        (tmp_path / f"{number}").write_bytes(content)
+    found = verdicts(*(tmp_path / f"{number}" for number in range(len(damaged) + len(whole))))
+    assert len({each["type"] for each in found}) == 1
+    notes = [" ".join(each["notes"]) for each in found]
+    assert ["bytes of text, which were read" in note for note in notes] == [True] * len(damaged) + [False] * len(whole)
+
+
 def test_a_file_that_shows_nothing_gets_no_cause(tmp_path: Path) -> None:
     """Meaningless files are read without an error and without an invented cause."""
     odd = [b"\n\n", bytes(range(128, 256)) * 50, b"\r" * 10_000, b"x" * 1_000_000]
@@ -103,7 +117,8 @@ def test_a_file_that_shows_nothing_gets_no_cause(tmp_path: Path) -> None:
         ("core", b"\x7fELF\x02\x01\x01" + bytes(5000), "is no text"),
         ("utf16.log", "RuntimeError: lost\n".encode("utf-16"), "UTF-16"),
         ("run.log.xz", b"\xfd7zXZ\x00" + b"abc" * 9, "packed with xz"),
-        ("cut.log.gz", gzip.compress(b"RuntimeError: lost\n" * 9, mtime=0)[:30], "cannot read"),
+        ("cut.log.gz", gzip.compress(b"RuntimeError: lost\n" * 9, mtime=0)[:10], "cannot read"),
+        ("logs.tar", b"rank-0.log".ljust(257, b"1") + b"ustar\0" + b"step 1 loss 2.5\n" * 99, "archive"),
     ],
 )
 def test_what_is_no_log_is_told(name: str, data: bytes, told: str, tmp_path: Path) -> None:

@@ -697,6 +697,17 @@ def test_a_newer_checkpoint_of_which_the_service_never_heard_goes_before_the_pla
     assert _resumed(tmp_path, plan) == second
 
 
+def test_two_processes_may_prune_one_folder(tmp_path: Path) -> None:
+    """What the other one has removed already is no error."""
+    with Checkpointer(tmp_path, reporter=None) as saver:
+        for step in range(1, 5):
+            saver.save(step, lambda path: (Path(path) / "weights").write_bytes(b"w")).result(60)
+    _, old = prunable(str(tmp_path), 2)
+    for found in [*old, *old]:
+        remove(found)
+    assert [found.about.step for found in find(str(tmp_path)) if found.about] == [4, 3]
+
+
 def test_a_save_that_was_killed_is_pruned_a_day_later(tmp_path: Path) -> None:
     """By the clock of the file system alone; one that may still be written stays, and so does a framework's folder."""
     good = saved(tmp_path, 3)

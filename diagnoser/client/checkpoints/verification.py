@@ -287,7 +287,9 @@ def _was_killed(found: Verification, newest: float) -> bool:
 
 
 def _last_written(path: str) -> float:
-    times = [os.stat(path).st_mtime]
+    times = [0.0]
+    with suppress(OSError):  # another process removes it
+        times.append(os.stat(path).st_mtime)
     for folder, _, names in os.walk(path):
         for name in names:
             with suppress(OSError):
@@ -299,12 +301,17 @@ def remove(found: Verification) -> None:
     """Remove the files that its manifests name, and ours; COMPLETE.json first, so that half of it never counts. A save
     that was killed goes as a whole."""
     if found.state is State.INCOMPLETE:
-        shutil.rmtree(found.path)
+        while os.path.lexists(found.path):
+            with suppress(FileNotFoundError):  # another process removes it, too
+                shutil.rmtree(found.path)
         return
     if found.completion is None:
         return
     files, _ = _files(found.path, found.completion)
-    os.unlink(os.path.join(found.path, manifests.COMPLETE))
+    try:
+        os.unlink(os.path.join(found.path, manifests.COMPLETE))
+    except FileNotFoundError:  # another process removes it
+        return
     manifests.sync_folders(found.path)
     if not found.unlisted:
         shutil.rmtree(found.path)

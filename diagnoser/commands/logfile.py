@@ -198,8 +198,8 @@ def _decompressed(raw: BufferedReader, name: str) -> tuple[BufferedReader, int]:
 class _Unpacked(RawIOBase):
     """Unpacks what was packed in one part or in several, and ends where that is damaged or cut off.
 
-    decoder: makes one for a part. damage: what is wrong with the file, "" while nothing is. Raises BadInput where no text
-    can be had.
+    decoder: makes one for a part. damage: what is wrong with the file, "" while nothing is. Raises BadInput where no
+    text can be had.
     """
 
     def __init__(self, packed: BufferedReader, decoder: Callable[[], Any], name: str) -> None:

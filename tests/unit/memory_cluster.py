@@ -192,7 +192,7 @@ class MemoryCluster:
             attempts.append(CommandAttempt(Command(("check", *group)), 0))
             return self.scheduler.bad.isdisjoint(group), 'printed {"seconds": 2.5}', 9.0
 
-        return await node_check.run_groups(round["pairs"], self.scheduler.all_nodes, run_group)
+        return await node_check.run_groups(round, self.scheduler.all_nodes, run_group)
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         async def ask_node(place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:

@@ -663,12 +663,12 @@ async def test_a_node_that_cannot_be_asked_is_no_fault_of_it() -> None:
     cluster = MemoryCluster(scheduler(said=said))
     cluster.scheduler.all_nodes["n3"] = NodeRecord("n3", up=False)
     asked = [query(node) for node in ("n1", "n2", "n3", "n9")]
-    service = await carried_out(cluster, Service(queries=asked), CHECK)
+    service = await carried_out(cluster, Service(queries=asked), CHECK, clock=Clock())
     assert [(one["node"], one["exit_code"]) for one in service.answers] == [(f"n{n}", None) for n in (1, 2, 3, 9)]
     why = [one["output"] for one in service.answers]
     assert "no answer: Traceback" in why[0]
     assert why[1:] == ["n2 cannot be asked", "n3 is down", "n9 is down"]
-    assert len(service.results) == 2, "the pairs follow"
+    assert len(service.results) == 1, "the pairs follow, and no node is judged by one that is down"
 
 
 async def test_an_agent_without_a_check_program_asks_all_the_same() -> None:

@@ -20,6 +20,7 @@ from diagnoser.agent.slurm.cluster import SlurmCluster
 from diagnoser.agent.slurm.commands import CommandResult, Slurm
 from diagnoser.agent.state_file import AgentState
 from diagnoser.agent.uncordon import Uncordoner
+from diagnoser.model.errors import Unavailable
 from tests.unit.memory_cluster import MemoryCluster, MemoryScheduler
 
 TABLE = load_table(None)
@@ -176,8 +177,40 @@ async def test_what_a_node_check_prints_beside_its_time_is_no_time(printed: str)
     async def group(place: int, names: Sequence[str], attempts: object) -> tuple[bool, str, float]:
         return True, printed, 9.0
 
-    results = await run_groups([["n1"]], {"n1": NodeRecord("n1")}, group)
+    results = await run_groups({"pairs": [["n1"]]}, {"n1": NodeRecord("n1")}, group)
     assert results.results[0]["seconds"] == 1.25
+
+
+async def test_a_node_is_not_judged_by_a_partner_that_is_down() -> None:
+    """In the first round both are tested again; later the partner had passed, and only the first node is judged."""
+
+    async def group(place: int, names: Sequence[str], attempts: object) -> tuple[bool, str, float]:
+        raise AssertionError("nothing is run beside a node that is down")
+
+    nodes, pairs = {"n1": NodeRecord("n1"), "n2": NodeRecord("n2", up=False)}, [["n1", "n2"]]
+    assert not (await run_groups({"round": 1, "pairs": pairs}, nodes, group)).results[0]["ok"]
+    assert not (await run_groups({"round": 2, "pairs": [["n2", "n1"]]}, nodes, group)).results[0]["ok"]
+    with pytest.raises(Unavailable, match="n2, by which n1 was to be judged"):
+        await run_groups({"round": 2, "pairs": pairs}, nodes, group)
+
+
+CANCELLED = "slurmstepd-n1: error: *** STEP 2.0 ON n1 CANCELLED AT 2026-11-28T20:35:37 {}***"
+
+
+@pytest.mark.parametrize(
+    ("error", "cancelled"),
+    [
+        (f"{CANCELLED.format('')}\nsrun: error: n1: task 0: Terminated", True),
+        (f"{CANCELLED.format('DUE TO PREEMPTION ')}\nsrun: error: n1: tasks 0-7: Terminated", True),
+        ("srun: error: Node failure on n1\nsrun: error: n2: task 1: Terminated", True),
+        (f"{CANCELLED.format('DUE TO TIME LIMIT ')}\nsrun: error: n1: task 0: Terminated", False),
+        (f"srun: error: n1: task 0: Exited with exit code 1\n{CANCELLED.format('')}", False),
+        ("srun: error: n1: task 0: Segmentation fault", False),
+    ],
+)
+def test_a_check_that_was_cancelled_says_nothing_of_its_nodes(error: str, cancelled: bool) -> None:
+    """By a person, for another job, or with a node that died; one that ran too long, or whose task failed, does."""
+    assert CommandResult(("srun",), 143, error=error).was_cancelled is cancelled
 
 
 async def test_a_dry_run_gives_nothing_back() -> None:

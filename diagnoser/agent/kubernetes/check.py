@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from diagnoser.agent import node_query
+from diagnoser.agent import node_check, node_query
 from diagnoser.agent.cluster import Command, CommandAttempt, NodeQuestion
 from diagnoser.agent.kubernetes import fields, names, parsing, ranks
 from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, templates
@@ -129,15 +129,17 @@ class _PodGroup:
         return not failed, shown, elapsed
 
     async def _check_removed(self, pods: Sequence[Object]) -> None:
-        """Raises Unavailable where the cluster took a pod away from a node that is up. pods: status of each."""
-        for node, pod in zip(self.nodes, pods, strict=True):
+        """Raises Unavailable where the cluster took a pod away from a node that is up, or from a partner by which the
+        first node is judged. pods: status of each."""
+        for place, (node, pod) in enumerate(zip(self.nodes, pods, strict=True)):
             why = fields.text(pod, "reason")  # evicted, preempted, not admitted: a program that fails gives none
             if pod.get("phase") != "Failed":
                 continue
             if not why:
                 continue
+            is_partner = place > 0 and node_check.is_later(self.check.round)
             manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
-            if manifest and parsing.node(manifest).up:
+            if is_partner or (manifest and parsing.node(manifest).up):
                 raise Unavailable(f"the check of {', '.join(self.nodes)} lost its pod on {node}: {why}")
 
     async def _make(self, place: int, address: str, seconds: float) -> str:

@@ -118,10 +118,9 @@ class KubernetesCluster(KubernetesNodes):
         return WorkloadState(ref, manifest, launch, stored, alive, self.by, nodes)
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
-        groups = round["pairs"]
-        nodes = await self.nodes(set(chain.from_iterable(groups)))
+        nodes = await self.nodes(set(chain.from_iterable(round["pairs"])))
         pods = await self._pod_check(spec, round, self.check_image)
-        return await node_check.run_groups(groups, nodes, pods.run)
+        return await node_check.run_groups(round, nodes, pods.run)
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         nodes = await self.nodes({question.node for question in questions})

@@ -32,6 +32,8 @@ class SrunCheck:
         attempts.append(CommandAttempt(command, result.code, result.message))
         if result.not_started:
             raise Unavailable(f"Slurm did not start the check of {', '.join(group)}: {result.message}")
+        if result.was_cancelled:
+            raise Unavailable(f"the check of {', '.join(group)} was cancelled: {result.message}")
         return result.code == 0, result.message, time.monotonic() - started
 
     def _srun(self, place: int, group: Sequence[str]) -> Command:

@@ -140,7 +140,7 @@ class SlurmCluster:
         if busy := self._busy(jobs.values(), number).intersection(chain.from_iterable(round["pairs"])):
             raise Denied(f"other jobs run on {', '.join(sorted(busy))}, and are not disturbed")
         check = SrunCheck(self.slurm.runner, self.program, nodes, float(round["timeout_seconds"]), reservation)
-        return await node_check.run_groups(round["pairs"], nodes, check.run)
+        return await node_check.run_groups(round, nodes, check.run)
 
     def _busy(self, jobs: Iterable[JobRecord], number: int) -> frozenset[str]:
         """Nodes on which jobs run beside the one of this number, and beside our own on nodes that are looked after."""

@@ -34,6 +34,9 @@ NOT_STARTED = re.compile(
     r"Unable to allocate resources|Unable to confirm allocation|Unable to create step|Invalid job id"
 )
 """srun's words when the program has not been started."""
+CANCELLED = re.compile(r"error: Node failure on |error: \*\*\* \w+ \S+ ON \S+ CANCELLED AT \S+ (?!DUE TO TIME LIMIT)")
+TASK_END = re.compile(r"error: \S+: tasks? [\d,-]+: ")
+"""srun's words when its steps are cancelled, other than for their time, and when a task ends badly."""
 READS = 3
 LENT = f"{OURS}check: of its return"
 """Reason of a node that is kept for the check of its return."""
@@ -68,6 +71,15 @@ class CommandResult:
         if self.code == ABSENT:
             return True
         return bool(NOT_STARTED.search(self.error))
+
+    @property
+    def was_cancelled(self) -> bool:
+        """Whether somebody, or a node that died, ended srun's program: that says nothing about the other nodes. Slurm
+        cancels a step as well once a task of it has ended badly, but says so behind that."""
+        cancelled, ended = CANCELLED.search(self.error), TASK_END.search(self.error)
+        if not (self.code and cancelled):
+            return False
+        return ended is None or cancelled.start() < ended.start()
 
 
 Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]

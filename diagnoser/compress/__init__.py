@@ -5,7 +5,7 @@ reads it.
 """
 
 from diagnoser.compress.attempt_log import AttemptLog
-from diagnoser.compress.codec import from_bytes, to_bytes
+from diagnoser.compress.codec import from_bytes, read_together, to_bytes
 from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta, Losses
 from diagnoser.compress.digest import Digest, digest

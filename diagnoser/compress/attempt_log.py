@@ -3,11 +3,11 @@
 from collections.abc import Iterable
 from functools import cached_property
 
-from diagnoser.compress.codec import from_bytes
+from diagnoser.compress.codec import read_together
 from diagnoser.compress.delta import Delta
 from diagnoser.compress.digest import Digest
 from diagnoser.compress.lines import body_of
-from diagnoser.compress.sampling import merge
+from diagnoser.compress.sampling import apply_limits
 from diagnoser.model import Evidence
 
 
@@ -20,7 +20,7 @@ class AttemptLog:
     @classmethod
     def from_deltas(cls, stored: Iterable[bytes]) -> "AttemptLog":
         """Read the deltas of an attempt, in any order."""
-        return cls(merge(map(from_bytes, stored)))
+        return cls(apply_limits(read_together(list(stored))))
 
     @cached_property
     def digest(self) -> Digest:

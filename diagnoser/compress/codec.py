@@ -5,15 +5,17 @@ memory of what it reads at once.
 """
 
 import math
-from collections.abc import Iterable, Iterator
-from functools import partial
-from itertools import starmap
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import merge
+from io import BufferedReader
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any
 
 import orjson
 import zstandard
 
-from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, TemplateStats, row_of
+from diagnoser.compress.delta import LEAST, Delta, DeltaRow, PointRow, RowColumns, StreamDelta, TemplateStats, join
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.model import Cap, Provenance, Stream
 from diagnoser.model.errors import BadInput
@@ -25,6 +27,10 @@ _READ = frozenset({3, VERSION})
 _SHAPES, _SHARES = b',"shapes":[\n', b',"shares":[\n'
 _Read = Iterable[list[Any]]
 _ROW, _POINT = len(DeltaRow._fields), len(PointRow._fields)
+_AT_ONCE = 16
+"""Deltas that are read together: of the others nothing is in memory yet."""
+_BUFFER = 64 << 10
+"""Bytes of text of a delta that are read at once."""
 _MOST = 512 << 20
 """Largest unpacked delta in bytes: far above what the limits allow."""
 
@@ -49,44 +55,68 @@ def _line(value: list[Any]) -> bytes:
 
 def from_bytes(data: bytes, limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
     """Raises BadInput when the bytes are no delta of this version."""
+    return read_together([data], limits)
+
+
+def read_together(pieces: Sequence[bytes], limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
+    """All deltas as one, which must be brought under its limits where they are several. Raises BadInput."""
+    delta = Delta(limits)
+    for start in range(0, len(pieces), _AT_ONCE):
+        try:
+            part = _read(list(map(_parts, pieces[start : start + _AT_ONCE])), limits)
+        except (zstandard.ZstdError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
+            raise BadInput(f"not a delta: {error}") from error
+        if len(pieces) <= _AT_ONCE:
+            return part
+        delta.add(part)
+    return delta
+
+
+def _parts(data: bytes) -> tuple[dict[str, Any], _Read, _Read]:
+    """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
     if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
-    try:
-        text = zstandard.ZstdDecompressor().decompress(data[1:], max_output_size=_MOST)
-        return _delta(*_parts(text), limits)
-    except (zstandard.ZstdError, orjson.JSONDecodeError, KeyError, IndexError, TypeError, ValueError) as error:
-        raise BadInput(f"not a delta: {error}") from error
-
-
-def _parts(text: bytes) -> tuple[dict[str, Any], _Read, _Read]:
-    """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
-    shapes, shares = text.find(_SHAPES), text.find(_SHARES)
-    if shapes < 0:  # as older releases wrote it: without these line ends
-        body = orjson.loads(text)
+    if zstandard.frame_content_size(data[1:]) > _MOST:
+        raise ValueError("too large")
+    text = BufferedReader(zstandard.ZstdDecompressor().stream_reader(memoryview(data)[1:]), _BUFFER)
+    head = text.readline()
+    if not head.endswith(_SHAPES):  # as older releases wrote it: without these line ends
+        body = orjson.loads(head)
         return body, body["shapes"], body["shares"]
-    streams = _lines(text, shares + len(_SHARES), len(text))
-    return orjson.loads(text[:shapes] + b"}"), _lines(text, shapes + len(_SHAPES), shares), streams
+    # The shapes are read before the shares: both are what the next lines say.
+    return orjson.loads(head.removesuffix(_SHAPES) + b"}"), _values(text), _values(text)
 
 
-def _lines(text: bytes, start: int, stop: int) -> Iterator[list[Any]]:
-    """start: of the first value. The others begin with the comma that makes all of it one JSON."""
-    view = memoryview(text)
-    while (end := text.find(b"\n", start, stop)) >= 0:
-        yield orjson.loads(view[start + text.startswith(b",", start) : end])
-        start = end + 1
+def _values(lines: Iterable[bytes]) -> Iterator[list[Any]]:
+    """The values up to the end of their list, one a line, which begins with the comma that makes all of it one JSON."""
+    for line in lines:
+        if line.startswith(b"]"):
+            return
+        yield orjson.loads(line.removeprefix(b","))
 
 
-def _delta(body: dict[str, Any], shapes: _Read, shares: _Read, limits: CompressorLimits) -> Delta:
-    streams = list(starmap(_stream, body["streams"]))
-    lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
-    delta = Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps)))
-    for key, count, first, early, last, late, ranks, kind, filtered in shapes:
-        first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
-        delta.shapes[key] = TemplateStats(
-            count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
-        )
-    delta.shares = dict(zip(streams, map(partial(_shared, _Values()), shares), strict=True))
+def _read(parts: Sequence[tuple[dict[str, Any], _Read, _Read]], limits: CompressorLimits) -> Delta:
+    """Read deltas stream by stream: what several of them hold of one becomes one share at once."""
+    delta, values = Delta(limits), _Values()
+    shares = []
+    for body, shapes, own_shares in parts:
+        lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
+        delta.add(Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps))))
+        streams = list(map(values.stream, body["streams"]))
+        for key, *fields in shapes:
+            delta.add_shape(key, _stat_of(fields, streams))
+        shares.append(zip(streams, own_shares, strict=True))
+    for stream, of_stream in groupby(merge(*shares, key=itemgetter(0)), key=itemgetter(0)):
+        delta.shares[stream] = _shared(values, [fields for _, fields in of_stream])
     return delta
+
+
+def _stat_of(fields: list[Any], streams: Sequence[Stream]) -> TemplateStats:
+    count, first, early, last, late, ranks, kind, filtered = fields
+    first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
+    return TemplateStats(
+        count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
+    )
 
 
 def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB) -> Stream:
@@ -94,8 +124,7 @@ def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB)
 
 
 def _share(share: StreamDelta) -> list[Any]:
-    ordered = map(share.rows.__getitem__, sorted(share.rows))
-    rows = [(row[0], row[1].decode("utf-8", "replace"), *row[2:]) for row in ordered]
+    rows = [(row[0], row[1].decode("utf-8", "replace"), *row[2:]) for row in share.rows.ordered()]
     points = list(map(_point, map(share.points.__getitem__, sorted(share.points))))
     voices = [[voice, f"{ranks:x}"] for voice, ranks in sorted(share.voices.items())]
     return [
@@ -116,36 +145,51 @@ class _Texts(dict[str, bytes]):
         return encoded
 
 
+class _Names(dict[Any, Any]):
+    """Tuples of names or numbers, each as it was first read, and of values that are held once."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def __missing__(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
+        held = tuple(map(self._known.setdefault, values, values))
+        self[held] = held
+        return held
+
+
 class _Values:
-    """The values of rows that were read so far: thousands of ranks print the same line at the same time, and an equal
-    value is held once. Each kind has its own, for 1 and 1.0 are equal."""
+    """The values of rows that were read so far: thousands of ranks print the same lines, and what is equal is held once.
+    Each kind has its own, for 1 and 1.0 are equal."""
 
     def __init__(self) -> None:
         self.texts = _Texts()
-        self._known: tuple[dict[Any, Any], ...] = tuple({} for _ in DeltaRow._fields[2:])
+        self.voices, self.codes = _Names(), _Names()
+        self._streams: dict[tuple[Any, ...], Stream] = {}
 
-    def row_columns(self, rows: list[list[Any]]) -> Iterator[tuple[Any, ...]]:
-        """The columns of a stream's rows."""
-        numbers, texts, *others = _columns(rows, _ROW)
-        yield numbers
-        yield tuple(map(self.texts.__getitem__, texts))
-        for known, values in zip(self._known, others, strict=True):
-            yield tuple(map(known.setdefault, values, values))
+    def stream(self, fields: list[Any]) -> Stream:
+        place = tuple(fields)
+        if place not in self._streams:
+            self._streams[place] = _stream(*fields)
+        return self._streams[place]
+
+    def rows(self, rows: list[list[Any]]) -> RowColumns:
+        numbers, texts, voices, kinds, signatures, *times = _columns(rows, _ROW)
+        encoded = tuple(map(self.texts.__getitem__, texts))
+        return RowColumns((numbers, encoded, self.voices[voices], self.codes[kinds], self.codes[signatures], *times))
 
 
-def _shared(values: _Values, fields: list[Any]) -> StreamDelta:
-    ranges, rows, points, voices, nodes, least = fields
-    share = StreamDelta(tuple(map(tuple, ranges)), least=tuple(least))
-    if rows:
-        numbers, *others = values.row_columns(rows)
-        share.rows = dict(zip(numbers, map(row_of, zip(numbers, *others, strict=True)), strict=True))
-    if points:
-        numbers, speakers, dialects, lines, *times, own = _columns(points, _POINT)
-        encoded = map(values.texts.__getitem__, lines)
-        columns = zip(numbers, speakers, dialects, encoded, *times, map(_own_point, own), strict=True)
-        share.points = dict(zip(numbers, map(PointRow._make, columns), strict=True))
-    share.voices = {voice: int(ranks, 16) for voice, ranks in voices}
-    share.nodes = {(rank, weight): (number, node) for rank, weight, number, node in nodes}
+def _shared(values: _Values, parts: Sequence[list[Any]]) -> StreamDelta:
+    """The share of a stream. parts: its fields in each delta that has some."""
+    ranges, rows, points, voices, nodes, least = map(chain.from_iterable, zip(*parts, strict=True))
+    share = StreamDelta(join(map(tuple, ranges)), least=values.codes[tuple(sorted(set(least))[:LEAST])])
+    if by_number := {row[0]: row for row in rows}:
+        share.rows = values.rows(list(map(by_number.__getitem__, sorted(by_number))))
+    for number, voice, dialect, line, time, received, own in points:
+        share.points[number] = PointRow(number, voice, dialect, values.texts[line], time, received, _own_point(own))
+    for voice, ranks in voices:
+        share.voices[voice] = share.voices.get(voice, 0) | int(ranks, 16)
+    for rank, weight, number, node in nodes:
+        share.nodes[rank, weight] = max((number, node), share.nodes.get((rank, weight), (number, node)))
     return share
 
 

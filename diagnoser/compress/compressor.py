@@ -146,7 +146,7 @@ class Compressor:
     def _write_out(self) -> None:
         """Write what is cheaper to collect over many chunks: speakers of shapes, last lines of voices."""
         for stream, lasts in self._lasts.items():
-            rows = self._delta.share(stream).rows
+            rows = self._delta.share(stream).rows_to_fill()
             kept = of_smallest_hash(lasts, self._limits.voices)
             for row in kept:
                 if row[0] not in rows:

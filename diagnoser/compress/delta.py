@@ -6,9 +6,13 @@ replicas gives the same merged delta, as long as each line is fed once (the stor
 Only which points are kept around the rises of a loss (``loss_shifts``) depends on the split where the loss is noise.
 """
 
-from collections.abc import Callable, Iterable
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import compress
+from operator import add
 from typing import Any, NamedTuple
 
 from diagnoser.compress.limits import CompressorLimits
@@ -42,6 +46,81 @@ class DeltaRow(NamedTuple):
 
 row_of: Callable[[Iterable[Any]], DeltaRow] = partial(tuple.__new__, DeltaRow)
 """A row of its seven fields: quicker than by their names, for where there are thousands."""
+
+
+class FilledRows(dict[int, DeltaRow]):
+    """The rows of a stream by line number, while a compressor adds to them."""
+
+    def ordered(self) -> Iterator[DeltaRow]:
+        return map(self.__getitem__, sorted(self))
+
+    def signatures(self) -> Iterable[tuple[int, int]]:
+        """(line number, signature) of the rows that matter by themselves."""
+        return [(number, row.signature) for number, row in self.items() if row.signature]
+
+    def last_of_voices(self) -> dict[str, int]:
+        return {row.voice: row.number for row in self.ordered()}
+
+    def only(self, numbers: Iterable[int]) -> "FilledRows":
+        return FilledRows({number: self[number] for number in numbers})
+
+
+class RowColumns(Mapping[int, DeltaRow]):
+    """The rows of a stream by line number, as a column for each field, which nothing changes.
+
+    A row is made when it is asked for: a job of ten thousand streams has half a million of them, and few are shown.
+    """
+
+    __slots__ = ("columns",)
+
+    def __init__(self, columns: Sequence[Sequence[Any]]) -> None:
+        """columns: the fields of ``DeltaRow`` in their order, by ascending line number."""
+        numbers, texts, voices, kinds, signatures, times, received = columns
+        # As bare numbers where ranks differ, and as what may be shared where they do not.
+        numbers, times, received = array("q", numbers), array("d", times), array("d", received)
+        self.columns = numbers, texts, voices, kinds, signatures, times, received
+
+    @classmethod
+    def of(cls, rows: Mapping[int, DeltaRow]) -> "RowColumns":
+        if isinstance(rows, cls):
+            return rows
+        return cls(list(zip(*map(rows.__getitem__, sorted(rows)), strict=True)) or [()] * len(DeltaRow._fields))
+
+    def __getitem__(self, number: int) -> DeltaRow:
+        numbers = self.columns[0]
+        place = bisect_left(numbers, number)
+        if place == len(numbers) or numbers[place] != number:
+            raise KeyError(number)
+        return row_of(column[place] for column in self.columns)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.columns[0])
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def ordered(self) -> Iterator[DeltaRow]:
+        return map(row_of, zip(*self.columns, strict=True))
+
+    def signatures(self) -> Iterable[tuple[int, int]]:
+        numbers, _, _, _, signatures, _, _ = self.columns
+        return compress(zip(numbers, signatures, strict=True), signatures)
+
+    def last_of_voices(self) -> dict[str, int]:
+        return dict(zip(self.columns[2], self.columns[0], strict=True))
+
+    def only(self, numbers: Iterable[int]) -> "RowColumns":
+        return RowColumns.of({number: self[number] for number in numbers})
+
+    def joined(self, other: "RowColumns") -> "RowColumns":
+        """The rows of both, which mostly follow each other."""
+        if not self or not other:
+            return self or other
+        if other.columns[0][-1] < self.columns[0][0]:
+            return other.joined(self)
+        if other.columns[0][0] <= self.columns[0][-1]:
+            return RowColumns.of({**self, **other})
+        return RowColumns(list(map(add, self.columns, other.columns)))
 
 
 class PointRow(NamedTuple):
@@ -102,7 +181,7 @@ class StreamDelta:
     """
 
     ranges: NumberRanges = ()
-    rows: dict[int, DeltaRow] = field(default_factory=dict)
+    rows: FilledRows | RowColumns = field(default_factory=FilledRows)
     points: dict[int, PointRow] = field(default_factory=dict)
     voices: dict[str, int] = field(default_factory=dict)
     nodes: dict[tuple[int, int], tuple[int, str]] = field(default_factory=dict)
@@ -112,7 +191,7 @@ class StreamDelta:
     def add(self, other: "StreamDelta") -> None:
         self.ranges = join(self.ranges + other.ranges)
         self.add_shapes(other.least)
-        self.rows.update(other.rows)
+        self.rows = RowColumns.of(self.rows).joined(RowColumns.of(other.rows))
         self.points.update(other.points)
         for voice, ranks in other.voices.items():
             self.voices[voice] = self.voices.get(voice, 0) | ranks
@@ -121,8 +200,14 @@ class StreamDelta:
 
     def copy(self) -> "StreamDelta":
         return StreamDelta(
-            self.ranges, self.rows.copy(), self.points.copy(), self.voices.copy(), self.nodes.copy(), self.least
+            self.ranges, RowColumns.of(self.rows), self.points.copy(), self.voices.copy(), self.nodes.copy(), self.least
         )
+
+    def rows_to_fill(self) -> FilledRows:
+        """Its rows, to which more are added."""
+        if isinstance(self.rows, RowColumns):
+            self.rows = FilledRows(self.rows)
+        return self.rows
 
     def covers(self, low: int, high: int) -> None:
         """Record that lines ``low`` to ``high`` were fed."""
@@ -182,7 +267,7 @@ class Delta:
     def fatal(self) -> bool:
         """Some kept line carries the anchor of a root rule, or is the last line of a traceback."""
         for share in self.shares.values():
-            for row in share.rows.values():
+            for row in share.rows.ordered():
                 if row.kind & FATAL:
                     return True
         return False
@@ -203,6 +288,14 @@ class Delta:
             share = self.shares[stream] = StreamDelta()
         return share
 
+    def add_shape(self, key: int, stat: TemplateStats) -> None:
+        """Add what is known of a shape elsewhere."""
+        own = self.shapes.get(key)
+        if own is None:
+            self.shapes[key] = stat.copy()
+        else:
+            own.add(stat)
+
     def add(self, other: "Delta") -> None:
         """Add ``other`` to this one, which must then be brought under its limits before it is read."""
         self.lines += other.lines
@@ -212,11 +305,7 @@ class Delta:
         self.painted += other.painted
         self.caps |= other.caps
         for key, stat in other.shapes.items():
-            own = self.shapes.get(key)
-            if own is None:
-                self.shapes[key] = stat.copy()
-            else:
-                own.add(stat)
+            self.add_shape(key, stat)
         for stream, share in other.shares.items():
             own_share = self.shares.get(stream)
             if own_share is None:

@@ -152,8 +152,7 @@ class Digest:
         texts = list[str]()
         for stream, share in sorted(self.delta.shares.items()):
             if _is_shared(stream):
-                rows = map(share.rows.__getitem__, sorted(share.rows))
-                texts += [_text(row.text) for row in rows if not body_of(row.text)[0].is_numbered]
+                texts += [_text(row.text) for row in share.rows.ordered() if not body_of(row.text)[0].is_numbered]
         return ProcessNames(texts)
 
     @cached_property
@@ -161,7 +160,7 @@ class Digest:
         lines = list[tuple[Stream, OpenedLine]]()
         for stream, share in self.delta.shares.items():
             if stream.from_job and stream.rank < 0:
-                for row in share.rows.values():
+                for row in share.rows.ordered():
                     first = self._opened(row.text, row.number, stream)
                     lines += product((stream,), (first, *first.more))
         return PrinterRanks(lines)
@@ -181,14 +180,15 @@ class Digest:
         return self._openers[stream]
 
     def _is_logged(self, stream: Stream) -> bool:
-        return has_one_logger(_text(row.text) for row in self.delta.shares[stream].rows.values())
+        return has_one_logger(_text(row.text) for row in self.delta.shares[stream].rows.ordered())
 
     def _reader(self, stream: Stream) -> LineReader:
         """A stream of one rank has no prefix to learn."""
         if stream.rank >= 0:
             return LineReader(is_logged=self._is_logged(stream))
         share, sections = self.delta.shares[stream], self._sections[stream]
-        rows = [share.rows[number] for number in sorted(share.rows.keys() - set(sections.numbers))]
+        headings = set(sections.numbers)
+        rows = [row for row in share.rows.ordered() if row.number not in headings]
         return learned_reader([_text(sections.labelled(row.number, row.text)) for row in rows])
 
     @cached_property
@@ -200,7 +200,7 @@ class Digest:
         sections = dict.fromkeys(self.delta.shares, Sections())
         for stream, share in self.delta.shares.items():
             if stream.from_job and stream.rank < 0:
-                lines = [(number, _text(row.text)) for number, row in sorted(share.rows.items())]
+                lines = [(row.number, _text(row.text)) for row in share.rows.ordered()]
                 sections[stream] = find_sections(lines, counted[stream])
         return sections
 
@@ -264,9 +264,9 @@ class Digest:
             if not stream.from_job or stream.rank >= 0:
                 continue
             shapes: dict[bytes, list[tuple[int, int | str]]] = {}
-            for number, row in share.rows.items():
-                process = self._process(row.text, number, stream, row.voice)
-                shapes.setdefault(self._shape_of(row.text, number, stream), []).append((number, process))
+            for row in share.rows.ordered():
+                process = self._process(row.text, row.number, stream, row.voice)
+                shapes.setdefault(self._shape_of(row.text, row.number, stream), []).append((row.number, process))
             processes = {process for lines in shapes.values() for _, process in lines}
             if len(processes - {-1}) > 1:
                 streams[stream] = shapes
@@ -663,8 +663,8 @@ def _whereabouts(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePositi
         return
     for stream in telling:
         # those with a signature are shown for what they say
-        rows = sorted(delta.shares[stream].rows.items())
-        texts = {number: _text(row.text) for number, row in rows if not row.signature}
+        rows = delta.shares[stream].rows.ordered()
+        texts = {row.number: _text(row.text) for row in rows if not row.signature}
         numbers, places = list(texts), set[int]()
         for index, _ in rank_tables.statements(texts.values()):
             places.add(numbers[index])
@@ -694,7 +694,7 @@ def _tails(delta: Delta, ending: Callable[[bytes], bytes]) -> Iterator[LinePosit
     """The last lines of voices: per shape of last line, those of the first voices to fall silent."""
     last = list[LinePosition]()
     for stream, share in delta.shares.items():
-        numbers = {row.voice: number for number, row in sorted(share.rows.items())}
+        numbers = share.rows.last_of_voices()
         numbers.pop("", None)
         last += product(numbers.values(), (stream,))
     endings: dict[bytes, int] = {}

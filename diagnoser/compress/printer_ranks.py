@@ -156,7 +156,7 @@ class RankResolver:
     @cached_property
     def _launcher(self) -> bool:
         """Whether a launcher of PyTorch speaks in the log: every line is looked at, and few logs ask."""
-        rows = chain.from_iterable(share.rows.values() for share in self._delta.shares.values())
+        rows = chain.from_iterable(share.rows.ordered() for share in self._delta.shares.values())
         return any(b"torch/distributed/elastic" in row.text for row in rows)
 
     def _note(self, stream: Stream, voice: str, ranks: list[int]) -> None:

@@ -6,17 +6,17 @@ nearly all of them for their context. Later many raw pieces become one delta, as
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, groupby
+from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
 import orjson
 import zstandard
 
-from diagnoser.compress.codec import from_bytes
+from diagnoser.compress.codec import read_together
 from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta
-from diagnoser.compress.sampling import merge
+from diagnoser.compress.sampling import apply_limits
 from diagnoser.model import LineBlock, Provenance, Stream
 from diagnoser.model.errors import BadInput
 
@@ -80,13 +80,14 @@ def read(pieces: Iterable[bytes], compressor: Callable[[], Compressor]) -> Delta
             blocks += unpack(piece)
         else:
             compressed.append(piece)
-    deltas = map(from_bytes, compressed)  # of many, each is gone before the next is read
-    if not blocks:
-        return next(deltas) if len(compressed) == 1 else merge(deltas)  # one is within its limits already
+    delta = read_together(compressed)
+    if not blocks and len(compressed) == 1:  # one is within its limits already
+        return delta
     fed = compressor()
     for block in joined(blocks):
         fed.feed(block)
-    return merge(chain((fed.take(),), deltas)) if compressed else fed.take()
+    delta.add(fed.take())
+    return apply_limits(delta)
 
 
 def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:

@@ -1,5 +1,6 @@
 """Which parts of a delta stay. Every choice here survives merging: S(S(A) | S(B)) = S(A | B)."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import product
@@ -39,9 +40,8 @@ class Chosen:
     def _groups(self) -> Iterable[list[Spot]]:
         groups: dict[int, list[Spot]] = {}
         for index, share in enumerate(self._shares):
-            for number, row in share.rows.items():
-                if row.signature:
-                    groups.setdefault(row.signature, []).append((number, index))
+            for number, signature in share.rows.signatures():
+                groups.setdefault(signature, []).append((number, index))
         if len(groups) > self._limits.signatures:
             self.full = True
             # Of signatures over the bound the very first or last line stays, if it is among the first or last of all.
@@ -72,8 +72,8 @@ class Chosen:
         for stream in {stream for _, stream in ends}:
             share = self._shares[stream]
             speech: dict[str, list[int]] = {}
-            for number in sorted(share.rows):
-                speech.setdefault(share.rows[number].voice, []).append(number)
+            for row in share.rows.ordered():
+                speech.setdefault(row.voice, []).append(row.number)
             for numbers in speech.values():
                 for index, number in enumerate(numbers):
                     if (number, stream) in ends:
@@ -97,13 +97,15 @@ def apply_limits(delta: Delta) -> Delta:
         chosen = Chosen(delta)
         if chosen.full:
             delta.caps.add(Cap.LINES)
-        numbers_kept: list[set[int]] = [set() for _ in chosen.streams]
+        numbers_kept = defaultdict[int, set[int]](set)
         for number, index in (*chosen.essential, *chosen.context):
             numbers_kept[index].add(number)
         for index, stream in enumerate(chosen.streams):
             share = delta.shares[stream]
+            if _is_near_edges(share, limits.window):
+                continue
             numbers = numbers_kept[index] | _edges(share, limits.window) | _tails(share, limits)
-            share.rows = _only(share.rows, sorted(numbers))
+            share.rows = share.rows.only(sorted(numbers))
     for share in delta.shares.values():
         delta.caps |= _bound_series(share, limits)
     return delta
@@ -117,6 +119,14 @@ def merge(deltas: Iterable[Delta], limits: CompressorLimits = DEFAULT_LIMITS) ->
     return apply_limits(merged)
 
 
+def _is_near_edges(share: StreamDelta, window: int) -> bool:
+    """Whether all lines of a stream are near those where what was fed of it begins and ends."""
+    if len(share.ranges) != 1:
+        return False
+    low, high = share.ranges[0]
+    return high - low < 2 * window
+
+
 def _edges(share: StreamDelta, window: int) -> set[int]:
     near: set[int] = set()
     for low, high in share.ranges:
@@ -126,7 +136,7 @@ def _edges(share: StreamDelta, window: int) -> set[int]:
 
 def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
     """The last line of each voice."""
-    lasts = {share.rows[number].voice: number for number in sorted(share.rows)}
+    lasts = share.rows.last_of_voices()
     lasts.pop("", None)
     return set(of_smallest_hash(lasts, limits.voices))
 

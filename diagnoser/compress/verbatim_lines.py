@@ -73,7 +73,7 @@ class RetentionPolicy:
         lasts: the last line of each voice of each stream so far; updated.
         """
         cut, window = self._cut, self._limits.window
-        self._block, self._share = cut.blocks[number], share
+        self._block, self._share, self._held = cut.blocks[number], share, share.rows_to_fill()
         self._low, self._high = cut.starts[number], cut.starts[number + 1]
         self._first = self._block.first - self._low
         self._whole = self._small or self._high - self._low <= 2 * window
@@ -160,7 +160,7 @@ class RetentionPolicy:
                 numbers, lines, voices, kinds, times, arrivals, strict=False
             )
         )
-        self._share.rows.update(zip(numbers, map(row_of, rows), strict=True))
+        self._held.update(zip(numbers, map(row_of, rows), strict=True))
 
     def _tails(self, lasts: dict[str, CandidateRow]) -> None:
         """The last line of each voice, found in C, and turned into a row only when no later one can follow."""
@@ -202,8 +202,8 @@ class RetentionPolicy:
     def _row(self, index: int) -> None:
         """A row is the same whatever it is kept for, so that rows from different splits agree."""
         number = self._first + index
-        if number not in self._share.rows:
-            self._share.rows[number] = delta_row(self._candidate(index))
+        if number not in self._held:
+            self._held[number] = delta_row(self._candidate(index))
 
     def _candidate(self, index: int) -> CandidateRow:
         block, cut = self._block, self._cut

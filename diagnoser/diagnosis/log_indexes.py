@@ -155,7 +155,7 @@ def _size(log: AttemptLog) -> int:
     size = 0
     for share in log.delta.shares.values():
         size += ITEM_BYTES * (len(share.rows) + len(share.points))
-        size += 2 * sum(len(row.text) for row in share.rows.values())
+        size += 2 * sum(len(row.text) for row in share.rows.ordered())
     return size
 
 

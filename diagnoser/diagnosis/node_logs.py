@@ -155,7 +155,7 @@ def fault_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
 
 def kept_lines(node: str, parts: Iterable[bytes]) -> list[Line]:
     """All kept lines of one node's log."""
-    delta, kept = compress.merge(map(compress.from_bytes, parts)), []
+    delta, kept = compress.merge([compress.read_together(list(parts))]), []
     for line in compress.digest(delta).lines:
         time = delta.shares[line.stream].rows[line.number].time
         kept.append(replace(line, stream=_own(line.stream, node), node=node, time=time))

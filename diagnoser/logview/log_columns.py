@@ -222,7 +222,7 @@ class _Rows:
 
 def _held(log: AttemptLog, streams: Sequence[Stream], shares: Sequence[StreamDelta]) -> _Rows:
     """The lines that a delta holds."""
-    held = [list(map(share.rows.__getitem__, sorted(share.rows))) for share in shares]
+    held = [list(share.rows.ordered()) for share in shares]
     numbers, texts, _, kinds, _, known, received = (
         zip(*chain.from_iterable(held), strict=True) if any(held) else ((),) * 7
     )

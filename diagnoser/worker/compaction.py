@@ -107,9 +107,9 @@ class Compaction:
     def _merged(self, pieces: Sequence[StoredPiece], fold: Fold) -> tuple[bytes, Losses | None]:
         """losses: of what was raw; those of the deltas have been counted."""
         raw = compress.read_pieces([piece.data for piece in pieces if piece.raw], self.compressor)
-        deltas = [compress.from_bytes(piece.data) for piece in pieces if not piece.raw]
+        deltas = [piece.data for piece in pieces if not piece.raw]
         losses = raw.losses if raw.lines else None
-        return compress.to_bytes(fold(compress.merge([raw, *deltas]) if deltas else raw)), losses
+        return compress.to_bytes(fold(compress.merge([raw, compress.read_together(deltas)]) if deltas else raw)), losses
 
 
 def _placed(key: str, made: Sequence[Segment]) -> list[ArchivedSegment]:

@@ -6,9 +6,10 @@ memory of what it reads at once.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from heapq import merge
 from io import BufferedReader
-from itertools import chain, groupby
+from itertools import chain, groupby, starmap
 from operator import itemgetter
 from typing import Any
 
@@ -76,7 +77,7 @@ def _parts(data: bytes) -> tuple[dict[str, Any], _Read, _Read]:
     """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
     if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
-    if zstandard.frame_content_size(data[1:]) > _MOST:
+    if not 0 <= zstandard.frame_content_size(data[1:]) <= _MOST:
         raise ValueError("too large")
     text = BufferedReader(zstandard.ZstdDecompressor().stream_reader(memoryview(data)[1:]), _BUFFER)
     head = text.readline()
@@ -102,24 +103,23 @@ def _read(parts: Sequence[tuple[dict[str, Any], _Read, _Read]], limits: Compress
     for body, shapes, own_shares in parts:
         lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
         delta.add(Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps))))
-        streams = list(map(values.stream, body["streams"]))
+        places = [(*place, Provenance.JOB)[:4] for place in body["streams"]]
+        streams = list(starmap(values.streams, places))
         for key, *fields in shapes:
             delta.add_shape(key, _stat_of(fields, streams))
-        shares.append(zip(streams, own_shares, strict=True))
-    for stream, of_stream in groupby(merge(*shares, key=itemgetter(0)), key=itemgetter(0)):
-        delta.shares[stream] = _shared(values, [fields for _, fields in of_stream])
+        shares.append(zip(places, own_shares, strict=True))
+    for place, of_stream in groupby(merge(*shares, key=itemgetter(0)), key=itemgetter(0)):
+        delta.shares[values.streams(*place)] = _shared(values, [fields for _, fields in of_stream])
     return delta
 
 
 def _stat_of(fields: list[Any], streams: Sequence[Stream]) -> TemplateStats:
     count, first, early, last, late, ranks, kind, filtered = fields
     first_place, last_place = (first[0], streams[first[1]]), (last[0], streams[last[1]])
-    return TemplateStats(
-        count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered
-    )
+    return TemplateStats(count, first_place, early.encode(), last_place, late.encode(), int(ranks, 16), kind, filtered)
 
 
-def _stream(source: str, node: str, rank: int, provenance: str = Provenance.JOB) -> Stream:
+def _stream(source: str, node: str, rank: int, provenance: str) -> Stream:
     return Stream(source, node, rank, Provenance(provenance))
 
 
@@ -158,19 +158,13 @@ class _Names(dict[Any, Any]):
 
 
 class _Values:
-    """The values of rows that were read so far: thousands of ranks print the same lines, and what is equal is held once.
+    """The values of rows that were read so far: thousands of ranks print the same lines, and an equal one is held once.
     Each kind has its own, for 1 and 1.0 are equal."""
 
     def __init__(self) -> None:
         self.texts = _Texts()
         self.voices, self.codes = _Names(), _Names()
-        self._streams: dict[tuple[Any, ...], Stream] = {}
-
-    def stream(self, fields: list[Any]) -> Stream:
-        place = tuple(fields)
-        if place not in self._streams:
-            self._streams[place] = _stream(*fields)
-        return self._streams[place]
+        self.streams = cache(_stream)
 
     def rows(self, rows: list[list[Any]]) -> RowColumns:
         numbers, texts, voices, kinds, signatures, *times = _columns(rows, _ROW)
@@ -182,8 +176,8 @@ def _shared(values: _Values, parts: Sequence[list[Any]]) -> StreamDelta:
     """The share of a stream. parts: its fields in each delta that has some."""
     ranges, rows, points, voices, nodes, least = map(chain.from_iterable, zip(*parts, strict=True))
     share = StreamDelta(join(map(tuple, ranges)), least=values.codes[tuple(sorted(set(least))[:LEAST])])
-    if by_number := {row[0]: row for row in rows}:
-        share.rows = values.rows(list(map(by_number.__getitem__, sorted(by_number))))
+    if by_number := {row[0]: row for row in sorted(rows, key=itemgetter(0))}:
+        share.rows = values.rows(list(by_number.values()))
     for number, voice, dialect, line, time, received, own in points:
         share.points[number] = PointRow(number, voice, dialect, values.texts[line], time, received, _own_point(own))
     for voice, ranks in voices:

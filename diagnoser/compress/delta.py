@@ -91,7 +91,7 @@ class RowColumns(Mapping[int, DeltaRow]):
         place = bisect_left(numbers, number)
         if place == len(numbers) or numbers[place] != number:
             raise KeyError(number)
-        return row_of(column[place] for column in self.columns)
+        return row_of([column[place] for column in self.columns])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.columns[0])

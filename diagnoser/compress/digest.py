@@ -172,12 +172,13 @@ class Digest:
     def _opener(self, stream: Stream) -> "_Opener":
         """The way in which lines of a stream are taken apart. Thousands of ranks print the same lines, so that streams
         that are read in one way share what was read."""
-        if stream not in self._openers:
+        opener = self._openers.get(stream)
+        if opener is None:
             way = "" if stream.rank >= 0 else stream, stream.from_job, self._is_logged(stream)
             if way not in self._ways:
                 self._ways[way] = _Opener(self._reader(stream), stream)
-            self._openers[stream] = self._ways[way]
-        return self._openers[stream]
+            opener = self._openers[stream] = self._ways[way]
+        return opener
 
     def _is_logged(self, stream: Stream) -> bool:
         return has_one_logger(_text(row.text) for row in self.delta.shares[stream].rows.ordered())
@@ -661,6 +662,7 @@ def _whereabouts(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePositi
     """Lines, among those that are held, that say on which machines and as which ranks the run runs."""
     if delta.lines <= delta.limits.small:
         return
+    says_where = cache(mentions.says_where)
     for stream in telling:
         # those with a signature are shown for what they say
         rows = delta.shares[stream].rows.ordered()
@@ -669,7 +671,7 @@ def _whereabouts(delta: Delta, telling: Iterable[Stream]) -> Iterator[LinePositi
         for index, _ in rank_tables.statements(texts.values()):
             places.add(numbers[index])
         for number, text in texts.items():
-            if mentions.says_where(text):
+            if says_where(text):
                 places.add(number)
         yield from product(sorted(places)[:WHEREABOUTS], (stream,))
 

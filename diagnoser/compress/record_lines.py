@@ -146,7 +146,7 @@ class LineReader:
 
 def has_one_logger(texts: Iterable[str]) -> bool:
     """Whether one logger carries all lines of a stream."""
-    return prefixes.are_of_one_logger([text for text in texts if text.strip()])
+    return prefixes.are_of_one_logger(text for text in texts if text.strip())
 
 
 def learned_reader(texts: Sequence[str]) -> LineReader:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from diagnoser.compress import loss_shifts
 from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
+from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits, budget_of
 from diagnoser.model import Cap, Stream
 
@@ -55,7 +56,12 @@ class Chosen:
 
     def _budgeted(self, group: list[Spot], ends: set[Spot]) -> None:
         group.sort()
-        budget = budget_of(self.row(group[0]).kind)
+        kind = self.row(group[0]).kind
+        if (
+            kind & IMPORTANT == LineFlag.HEADING
+        ):  # says who printed what is below, which is known of a rank's own stream
+            group = [spot for spot in group if self.streams[spot[1]].rank < 0]
+        budget = budget_of(kind)
         chosen = first_and_last(group, budget.first, budget.last)
         ends.update(chosen)
         self.essential.update(chosen)
@@ -143,6 +149,8 @@ def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
 
 def _bound_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
     """Bring points, voices and nodes under their limits; returns the caps that were reached."""
+    if max(len(share.points), len(share.voices), len(share.nodes)) <= min(limits.latest, limits.series, limits.voices):
+        return set()  # as most streams of a large job
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
         series.setdefault(series_of(row.voice, row.dialect), []).append(number)

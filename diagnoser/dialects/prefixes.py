@@ -1,7 +1,7 @@
 """Takes what stands in front of a line apart: who speaks, and the message."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -92,12 +92,16 @@ def split_prefix(line: bytes) -> tuple[bytes, bytes]:
     return line[:end], line[end:]
 
 
-def are_of_one_logger(lines: Sequence[str]) -> bool:
+def are_of_one_logger(lines: Iterable[str]) -> bool:
     """Whether all lines have the head of one logger, at one level: it carries what another program prints, frames of
     tracebacks as well."""
-    if len(lines) < _FEW_LINES or not all(map(LOGGER.match, lines)):
-        return False
-    return len({_NUMBER.sub("0", head[0]) for head in map(LOGGER.match, lines) if head}) == 1
+    heads = list[str]()
+    for line in lines:
+        head = LOGGER.match(line)
+        if head is None:  # mostly that of the first line: the others are not even read
+            return False
+        heads.append(_NUMBER.sub("0", head[0]))
+    return len(heads) >= _FEW_LINES and len(set(heads)) == 1
 
 
 @lru_cache(maxsize=16384)  # more than the ranks of a large job; heads with times in them never come again

@@ -35,15 +35,19 @@ class ProgressTimeline:
                 self._undated.add(line.stream)
         self._evidence = evidence
         self._only: Stream | None = None
-        self._line_places: dict[Stream, tuple[list[int], list[float]]] = {}
         self._single = len(streams) <= 1
         if self._single:
             self._only = next(iter(streams), None)
-            return
-        for line in evidence.lines:
-            numbers, places = self._line_places.setdefault(line.stream, ([], []))
+
+    @cached_property
+    def _line_places(self) -> dict[Stream, tuple[list[int], list[float]]]:
+        """The numbers and the places of the lines of each stream."""
+        of_streams = dict[Stream, tuple[list[int], list[float]]]()
+        for line in self._evidence.lines:
+            numbers, places = of_streams.setdefault(line.stream, ([], []))
             numbers.append(line.number)
             places.append(self.place(line))
+        return of_streams
 
     @cached_property
     def _steps(self) -> "_PointOrders":

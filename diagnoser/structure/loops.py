@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import chain, pairwise
 
 from diagnoser.model import Evidence, Line, Mark, Stream, Template
@@ -330,7 +330,12 @@ def _is_finite_elsewhere(shape: str, samples: str) -> bool:
 
 def words_of(text: str) -> str:
     """The text without its numbers, whether they are finite or not."""
-    return " ".join(_VALUE.sub("#", text[:_SHAPED]).split())
+    return _words(text[:_SHAPED])
+
+
+@lru_cache(maxsize=4096)  # ranks end with the same lines, and each is asked about several times
+def _words(text: str) -> str:
+    return " ".join(_VALUE.sub("#", text).split())
 
 
 def whole_numbers(text: str) -> list[int]:

@@ -44,14 +44,22 @@ def to_bytes(delta: Delta) -> bytes:
         "streams": [[stream.source, stream.node, stream.rank, stream.provenance] for stream in streams],
         "sums": [delta.lines, delta.bytes, delta.cut_lines, delta.cut_bytes, delta.painted, sorted(delta.caps)],
     }
-    shapes = [_line(_stat(key, stat, index_of)) for key, stat in sorted(delta.shapes.items())]
-    shares = [_line(_share(delta.shares[stream])) for stream in streams]
-    text = b"".join((orjson.dumps(head)[:-1], _SHAPES, b",".join(shapes), b"]", _SHARES, b",".join(shares), b"]}"))
-    return bytes([VERSION]) + zstandard.ZstdCompressor(level=3).compress(text)
+    shapes = (_stat(key, stat, index_of) for key, stat in sorted(delta.shapes.items()))
+    shares = map(_share, map(delta.shares.__getitem__, streams))
+    pressed = zstandard.ZstdCompressor(level=3).compressobj()
+    parts = [bytes([VERSION]), pressed.compress(orjson.dumps(head)[:-1] + _SHAPES)]
+    parts += map(pressed.compress, _lines(shapes))
+    parts.append(pressed.compress(b"]" + _SHARES))
+    parts += map(pressed.compress, _lines(shares))
+    return b"".join((*parts, pressed.compress(b"]}"), pressed.flush()))
 
 
-def _line(value: list[Any]) -> bytes:
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+def _lines(values: Iterable[list[Any]]) -> Iterator[bytes]:
+    """Each value as a line, made when it is taken, which begins with a comma unless it is the first."""
+    comma = b""
+    for value in values:
+        yield comma + orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+        comma = b","
 
 
 def from_bytes(data: bytes, limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
@@ -77,7 +85,7 @@ def _parts(data: bytes) -> tuple[dict[str, Any], _Read, _Read]:
     """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
     if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
-    if not 0 <= zstandard.frame_content_size(data[1:]) <= _MOST:
+    if zstandard.frame_content_size(data[1:]) > _MOST:
         raise ValueError("too large")
     text = BufferedReader(zstandard.ZstdDecompressor().stream_reader(memoryview(data)[1:]), _BUFFER)
     head = text.readline()

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from diagnoser.compress import loss_shifts
 from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
-from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits, budget_of
+from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.model import Cap, Stream
 
 T = TypeVar("T")

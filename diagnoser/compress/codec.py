@@ -5,7 +5,7 @@ memory of what it reads at once.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from heapq import merge
 from io import BufferedReader
@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import zstandard
 
-from diagnoser.compress.delta import LEAST, Delta, DeltaRow, PointRow, RowColumns, StreamDelta, TemplateStats, join
+from diagnoser.compress.delta import LEAST, Delta, PointRow, RowColumns, StreamDelta, TemplateStats, join
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.model import Cap, Provenance, Stream
 from diagnoser.model.errors import BadInput
@@ -26,8 +26,7 @@ VERSION = 4
 _READ = frozenset({3, VERSION})
 """Version 3 did not know who vouches for a stream: its lines count as the job's own."""
 _SHAPES, _SHARES = b',"shapes":[\n', b',"shares":[\n'
-_Read = Iterable[list[Any]]
-_ROW, _POINT = len(DeltaRow._fields), len(PointRow._fields)
+_Entries = Iterable[list[Any]]
 _AT_ONCE = 16
 """Deltas that are read together: of the others nothing is in memory yet."""
 _BUFFER = 64 << 10
@@ -72,7 +71,7 @@ def read_together(pieces: Sequence[bytes], limits: CompressorLimits = DEFAULT_LI
     delta = Delta(limits)
     for start in range(0, len(pieces), _AT_ONCE):
         try:
-            part = _read(list(map(_parts, pieces[start : start + _AT_ONCE])), limits)
+            part = _merged(list(map(_parts, pieces[start : start + _AT_ONCE])), limits)
         except (zstandard.ZstdError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise BadInput(f"not a delta: {error}") from error
         if len(pieces) <= _AT_ONCE:
@@ -81,7 +80,7 @@ def read_together(pieces: Sequence[bytes], limits: CompressorLimits = DEFAULT_LI
     return delta
 
 
-def _parts(data: bytes) -> tuple[dict[str, Any], _Read, _Read]:
+def _parts(data: bytes) -> tuple[dict[str, Any], _Entries, _Entries]:
     """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
     if not data or data[0] not in _READ:
         raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
@@ -104,20 +103,20 @@ def _values(lines: Iterable[bytes]) -> Iterator[list[Any]]:
         yield orjson.loads(line.removeprefix(b","))
 
 
-def _read(parts: Sequence[tuple[dict[str, Any], _Read, _Read]], limits: CompressorLimits) -> Delta:
+def _merged(parts: Sequence[tuple[dict[str, Any], _Entries, _Entries]], limits: CompressorLimits) -> Delta:
     """Read deltas stream by stream: what several of them hold of one becomes one share at once."""
-    delta, values = Delta(limits), _Values()
+    delta, read = Delta(limits), _Read()
     shares = []
     for body, shapes, own_shares in parts:
         lines, size, cut_lines, cut_bytes, painted, caps = body["sums"]
         delta.add(Delta(limits, lines, size, cut_lines, cut_bytes, painted, set(map(Cap, caps))))
         places = [(*place, Provenance.JOB)[:4] for place in body["streams"]]
-        streams = list(starmap(values.streams, places))
+        streams = list(starmap(read.stream, places))
         for key, *fields in shapes:
             delta.add_shape(key, _stat_of(fields, streams))
         shares.append(zip(places, own_shares, strict=True))
     for place, of_stream in groupby(merge(*shares, key=itemgetter(0)), key=itemgetter(0)):
-        delta.shares[values.streams(*place)] = _shared(values, [fields for _, fields in of_stream])
+        delta.shares[read.stream(*place)] = _shared(read, [fields for _, fields in of_stream])
     return delta
 
 
@@ -145,61 +144,41 @@ def _share(share: StreamDelta) -> list[Any]:
     ]
 
 
-class _Texts(dict[str, bytes]):
-    """Text as JSON has it -> as a row has it, encoded once."""
+class _Held(dict[Any, Any]):
+    """Names, codes and tuples of them as they were first read, for thousands of ranks print the same lines. No floats:
+    1 and 1.0 are equal."""
 
-    def __missing__(self, text: str) -> bytes:
-        self[text] = encoded = text.encode()
-        return encoded
-
-
-class _Names(dict[Any, Any]):
-    """Tuples of names or numbers, each as it was first read, and of values that are held once."""
-
-    def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
-
-    def __missing__(self, values: tuple[Any, ...]) -> tuple[Any, ...]:
-        held = tuple(map(self._known.setdefault, values, values))
-        self[held] = held
-        return held
+    def __missing__(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            value = tuple(map(self.__getitem__, value))
+        self[value] = value
+        return value
 
 
-class _Values:
-    """The values of rows that were read so far: thousands of ranks print the same lines, and an equal one is held once.
-    Each kind has its own, for 1 and 1.0 are equal."""
+class _Read:
+    """The values that were read so far."""
 
     def __init__(self) -> None:
-        self.texts = _Texts()
-        self.voices, self.codes = _Names(), _Names()
-        self.streams = cache(_stream)
-
-    def rows(self, rows: list[list[Any]]) -> RowColumns:
-        numbers, texts, voices, kinds, signatures, *times = _columns(rows, _ROW)
-        encoded = tuple(map(self.texts.__getitem__, texts))
-        return RowColumns((numbers, encoded, self.voices[voices], self.codes[kinds], self.codes[signatures], *times))
+        self.held = _Held()
+        self.text: Callable[[str], bytes] = cache(str.encode)
+        self.stream = cache(_stream)
 
 
-def _shared(values: _Values, parts: Sequence[list[Any]]) -> StreamDelta:
+def _shared(read: _Read, parts: Sequence[list[Any]]) -> StreamDelta:
     """The share of a stream. parts: its fields in each delta that has some."""
     ranges, rows, points, voices, nodes, least = map(chain.from_iterable, zip(*parts, strict=True))
-    share = StreamDelta(join(map(tuple, ranges)), least=values.codes[tuple(sorted(set(least))[:LEAST])])
+    share = StreamDelta(join(map(tuple, ranges)), least=read.held[tuple(sorted(set(least))[:LEAST])])
     if by_number := {row[0]: row for row in sorted(rows, key=itemgetter(0))}:
-        share.rows = values.rows(list(by_number.values()))
+        numbers, texts, *codes, times, received = zip(*by_number.values(), strict=True)
+        held = map(read.held.__getitem__, codes)
+        share.rows = RowColumns((numbers, tuple(map(read.text, texts)), *held, times, received))
     for number, voice, dialect, line, time, received, own in points:
-        share.points[number] = PointRow(number, voice, dialect, values.texts[line], time, received, _own_point(own))
+        share.points[number] = PointRow(number, voice, dialect, read.text(line), time, received, _own_point(own))
     for voice, ranks in voices:
         share.voices[voice] = share.voices.get(voice, 0) | int(ranks, 16)
     for rank, weight, number, node in nodes:
         share.nodes[rank, weight] = max((number, node), share.nodes.get((rank, weight), (number, node)))
     return share
-
-
-def _columns(rows: list[list[Any]], count: int) -> list[tuple[Any, ...]]:
-    columns = list(zip(*rows, strict=True))
-    if len(columns) != count:
-        raise ValueError(f"rows of {len(columns)} fields instead of {count}")
-    return columns
 
 
 def _own_point(own: list[Any] | None) -> Point | None:

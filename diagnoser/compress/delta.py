@@ -61,9 +61,6 @@ class FilledRows(dict[int, DeltaRow]):
     def last_of_voices(self) -> dict[str, int]:
         return {row.voice: row.number for row in self.ordered()}
 
-    def only(self, numbers: Iterable[int]) -> "FilledRows":
-        return FilledRows({number: self[number] for number in numbers})
-
 
 class RowColumns(Mapping[int, DeltaRow]):
     """The rows of a stream by line number, as a column for each field, which nothing changes.
@@ -109,18 +106,11 @@ class RowColumns(Mapping[int, DeltaRow]):
     def last_of_voices(self) -> dict[str, int]:
         return dict(zip(self.columns[2], self.columns[0], strict=True))
 
-    def only(self, numbers: Iterable[int]) -> "RowColumns":
-        return RowColumns.of({number: self[number] for number in numbers})
-
     def joined(self, other: "RowColumns") -> "RowColumns":
         """The rows of both, which mostly follow each other."""
-        if not self or not other:
-            return self or other
-        if other.columns[0][-1] < self.columns[0][0]:
-            return other.joined(self)
-        if other.columns[0][0] <= self.columns[0][-1]:
-            return RowColumns.of({**self, **other})
-        return RowColumns(list(map(add, self.columns, other.columns)))
+        if self and other and self.columns[0][-1] < other.columns[0][0]:
+            return RowColumns(list(map(add, self.columns, other.columns)))
+        return RowColumns.of({**self, **other})
 
 
 class PointRow(NamedTuple):

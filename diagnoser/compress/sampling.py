@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from diagnoser.compress import loss_shifts
-from diagnoser.compress.delta import Delta, DeltaRow, StreamDelta
+from diagnoser.compress.delta import Delta, DeltaRow, FilledRows, StreamDelta
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.model import Cap, Stream
@@ -57,9 +57,7 @@ class Chosen:
     def _budgeted(self, group: list[Spot], ends: set[Spot]) -> None:
         group.sort()
         kind = self.row(group[0]).kind
-        if (
-            kind & IMPORTANT == LineFlag.HEADING
-        ):  # says who printed what is below, which is known of a rank's own stream
+        if kind & IMPORTANT == LineFlag.HEADING:  # who printed what is below is known of a rank's own stream
             group = [spot for spot in group if self.streams[spot[1]].rank < 0]
         budget = budget_of(kind)
         chosen = first_and_last(group, budget.first, budget.last)
@@ -108,10 +106,10 @@ def apply_limits(delta: Delta) -> Delta:
             numbers_kept[index].add(number)
         for index, stream in enumerate(chosen.streams):
             share = delta.shares[stream]
-            if _is_near_edges(share, limits.window):
-                continue
+            if len(share.ranges) == 1 and share.ranges[0][1] - share.ranges[0][0] < 2 * limits.window:
+                continue  # all of its lines are near its edges
             numbers = numbers_kept[index] | _edges(share, limits.window) | _tails(share, limits)
-            share.rows = share.rows.only(sorted(numbers))
+            share.rows = FilledRows(_only(share.rows, sorted(numbers)))
     for share in delta.shares.values():
         delta.caps |= _bound_series(share, limits)
     return delta
@@ -123,14 +121,6 @@ def merge(deltas: Iterable[Delta], limits: CompressorLimits = DEFAULT_LIMITS) ->
     for delta in deltas:
         merged.add(delta)
     return apply_limits(merged)
-
-
-def _is_near_edges(share: StreamDelta, window: int) -> bool:
-    """Whether all lines of a stream are near those where what was fed of it begins and ends."""
-    if len(share.ranges) != 1:
-        return False
-    low, high = share.ranges[0]
-    return high - low < 2 * window
 
 
 def _edges(share: StreamDelta, window: int) -> set[int]:
@@ -149,8 +139,9 @@ def _tails(share: StreamDelta, limits: CompressorLimits) -> set[int]:
 
 def _bound_series(share: StreamDelta, limits: CompressorLimits) -> set[Cap]:
     """Bring points, voices and nodes under their limits; returns the caps that were reached."""
-    if max(len(share.points), len(share.voices), len(share.nodes)) <= min(limits.latest, limits.series, limits.voices):
-        return set()  # as most streams of a large job
+    few = min(limits.latest, limits.series, limits.voices, limits.nodes)
+    if max(len(share.points), len(share.voices), len(share.nodes)) <= few:
+        return set()
     series: dict[str, list[int]] = {}
     for number, row in share.points.items():
         series.setdefault(series_of(row.voice, row.dialect), []).append(number)

@@ -81,12 +81,13 @@ def read(pieces: Iterable[bytes], compressor: Callable[[], Compressor]) -> Delta
         else:
             compressed.append(piece)
     delta = read_together(compressed)
-    if not blocks and len(compressed) == 1:  # one is within its limits already
+    if blocks:
+        fed = compressor()
+        for block in joined(blocks):
+            fed.feed(block)
+        delta.add(fed.take())
+    elif len(compressed) == 1:  # within its limits already
         return delta
-    fed = compressor()
-    for block in joined(blocks):
-        fed.feed(block)
-    delta.add(fed.take())
     return apply_limits(delta)
 
 

@@ -54,6 +54,14 @@ def test_chained_tracebacks_are_joined_and_linked() -> None:
     assert found.lines[second.raised].body == "RuntimeError: cannot load the table:"
 
 
+@pytest.mark.parametrize("rank", [-1, 3])
+def test_headings_are_shown_where_several_ranks_may_print(rank: int) -> None:
+    """A line that says who printed what is below is kept, except in the stream of one rank."""
+    heading = "== worker 3 =="
+    lines = view(*routine(500), heading, *routine(500), stream=Stream(rank=rank)).evidence.lines
+    assert (heading in [line.text for line in lines]) == (rank < 0)
+
+
 def test_interleaved_ranks_do_not_mix() -> None:
     """Tracebacks that four ranks print at once, line by line, come out whole, each with its rank."""
     rng = random.Random(4)

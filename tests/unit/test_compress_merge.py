@@ -20,10 +20,12 @@ from diagnoser.compress import (
     digest,
     from_bytes,
     merge,
+    read_together,
     signature,
     to_bytes,
     tokenized_chunk,
 )
+from diagnoser.compress.sampling import apply_limits
 from diagnoser.compress.template_cache import shapes
 from diagnoser.dialects.prefixes import read_prefix
 from diagnoser.ingest import OffsetRanges, covered_with, missing
@@ -233,7 +235,7 @@ def test_replicas_that_saw_other_lines_before_agree(
         parts.append(to_bytes(one(Stream(), lines[low:high], low + 1, limits)))
     rng.shuffle(parts)
     merged = merge([from_bytes(part, limits) for part in parts], limits)
-    assert to_bytes(merged) == whole
+    assert to_bytes(merged) == to_bytes(apply_limits(read_together(parts, limits))) == whole
     assert repr(digest(merged).evidence) == repr(digest(from_bytes(whole, limits)).evidence)  # NaN is NaN
 
 
@@ -296,6 +298,21 @@ def test_bytes_that_are_no_delta_are_refused(data: bytes) -> None:
     """A wrong version or a broken body is an error of the input, not a crash."""
     with pytest.raises(BadInput):
         from_bytes(data)
+
+
+def test_deltas_of_many_streams_are_read_together_in_any_order() -> None:
+    """More deltas than are open at once, each of some of the streams, give the bytes of one process."""
+    lines, rng = written([(number % 16, number % 10) for number in range(200)]), random.Random(5)
+    whole, parts = Compressor(GATE, FILTERS), []
+    for start in range(0, len(lines), 5):
+        part = Compressor(GATE, FILTERS)
+        for rank in rng.sample(range(9), 4):
+            block = LineBlock(Stream(rank=rank), b"".join(lines[start : start + 5]), start + 1)
+            whole.feed(block)
+            part.feed(block)
+        parts.append(to_bytes(part.take()))
+    rng.shuffle(parts)
+    assert to_bytes(apply_limits(read_together(parts))) == to_bytes(whole.take())
 
 
 @pytest.mark.parametrize("streams", [0, 1, 3])

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
+from typing import cast
 
-from diagnoser.compress.delta import FATAL, Delta, TemplateStats
+from diagnoser.compress.delta import FATAL, Delta, FilledRows, TemplateStats
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.compress.line_masking import blurred
@@ -146,7 +147,7 @@ class Compressor:
     def _write_out(self) -> None:
         """Write what is cheaper to collect over many chunks: speakers of shapes, last lines of voices."""
         for stream, lasts in self._lasts.items():
-            rows = self._delta.share(stream).rows_to_fill()
+            rows = cast(FilledRows, self._delta.share(stream).rows)
             kept = of_smallest_hash(lasts, self._limits.voices)
             for row in kept:
                 if row[0] not in rows:

@@ -108,7 +108,9 @@ class RowColumns(Mapping[int, DeltaRow]):
 
     def joined(self, other: "RowColumns") -> "RowColumns":
         """The rows of both, which mostly follow each other."""
-        if self and other and self.columns[0][-1] < other.columns[0][0]:
+        if not self:
+            return other
+        if other and self.columns[0][-1] < other.columns[0][0]:
             return RowColumns(list(map(add, self.columns, other.columns)))
         return RowColumns.of({**self, **other})
 
@@ -187,17 +189,6 @@ class StreamDelta:
             self.voices[voice] = self.voices.get(voice, 0) | ranks
         for key, node in other.nodes.items():
             self.nodes[key] = max(node, self.nodes.get(key, node))
-
-    def copy(self) -> "StreamDelta":
-        return StreamDelta(
-            self.ranges, RowColumns.of(self.rows), self.points.copy(), self.voices.copy(), self.nodes.copy(), self.least
-        )
-
-    def rows_to_fill(self) -> FilledRows:
-        """Its rows, to which more are added."""
-        if isinstance(self.rows, RowColumns):
-            self.rows = FilledRows(self.rows)
-        return self.rows
 
     def covers(self, low: int, high: int) -> None:
         """Record that lines ``low`` to ``high`` were fed."""
@@ -297,11 +288,7 @@ class Delta:
         for key, stat in other.shapes.items():
             self.add_shape(key, stat)
         for stream, share in other.shares.items():
-            own_share = self.shares.get(stream)
-            if own_share is None:
-                self.shares[stream] = share.copy()
-            else:
-                own_share.add(share)
+            self.share(stream).add(share)
 
 
 def join(ranges: Iterable[tuple[int, int]]) -> NumberRanges:

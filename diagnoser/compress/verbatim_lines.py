@@ -3,11 +3,12 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from itertools import repeat
+from typing import cast
 
 import numpy as np
 
 from diagnoser.compress import loss_shifts
-from diagnoser.compress.delta import Delta, DeltaRow, PointRow, StreamDelta, row_of
+from diagnoser.compress.delta import Delta, DeltaRow, FilledRows, PointRow, StreamDelta, row_of
 from diagnoser.compress.limits import LineBudget, budget_of
 from diagnoser.compress.line_flags import IMPORTANT, LineFlag
 from diagnoser.compress.lines import body_of
@@ -73,7 +74,7 @@ class RetentionPolicy:
         lasts: the last line of each voice of each stream so far; updated.
         """
         cut, window = self._cut, self._limits.window
-        self._block, self._share, self._held = cut.blocks[number], share, share.rows_to_fill()
+        self._block, self._share, self._held = cut.blocks[number], share, cast(FilledRows, share.rows)
         self._low, self._high = cut.starts[number], cut.starts[number + 1]
         self._first = self._block.first - self._low
         self._whole = self._small or self._high - self._low <= 2 * window

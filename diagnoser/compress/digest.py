@@ -419,7 +419,7 @@ class Digest:
             self.progress,
             self.templates,
             frozenset(ranks),
-            rank_nodes(lines, self.placements),
+            {**self.process_names.rank_hosts, **rank_nodes(lines, self.placements)},
             self.left_out,
             self.compression,
             self.phases,

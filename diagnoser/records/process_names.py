@@ -24,7 +24,7 @@ _TIME = re.compile(rf"\d(?:\d{{3}}[-/]\d\d[-/]\d\d(?:[T ]\d{_CLOCK})?|(?<!\w\d){
 _DAY = re.compile(r"\b[A-Z][a-z]{2}[- ] ?\d{1,2} ~")
 _WORD = re.compile(r"[A-Za-z0-9_][\w.-]*\w|\w")
 _NUMBER = re.compile(r"\d+")
-_ONE_NUMBER = re.compile(r"\D*(\d{1,5})\D*")
+_ONE_NUMBER = re.compile(r"(?P<noun>\D*?)[_.-]*(?P<number>\d{1,5})\D*")
 _OF_SIZE = re.compile(
     r"(?<![\w./])(?P<noun>[A-Za-z_]{0,40})[\s@#:_-]{0,2}(?P<index>\d{1,5})(?: of |/)(?P<size>\d{1,5})(?![\w./])"
 )
@@ -33,6 +33,12 @@ _NUMBERED = re.compile(r"(?<![\w./])(?P<noun>[A-Za-z][A-Za-z_]{0,40})[\s#:=_-]{1
 _PEER = re.compile(r"(?i)(?:^|\W)(?:to|with|next|toward|towards|via|peer at)\W{1,3}$")
 """What stands before the host of somebody else than the process that is counted."""
 _HEADLESS = re.compile(r"\s|(?:Exception Group )?Traceback \(most recent")
+_FIELD = re.compile(
+    r"(?<![\w.-])([A-Za-z_](?>[\w.-]{0,40}))\\?\"? ?[:=] ?\\?\"?((?>[\w.-]{1,80}))\\?\"?(?=[\s,}\]]|$)"
+)
+"""Key and value of a field whose value is one word, of a record or of a string in one."""
+_IS_LOGFMT = re.compile(r"\w{1,40}=\S")
+_RECORD_LENGTH = 4_000
 _LENGTH, _WORDS, _HEAD_WORDS = 240, 16, 9
 """Characters and words of a line that are looked at, and words among which names stand."""
 _MOST_LINES, _MOST_PROCESSES = 4_000, 4_096
@@ -45,7 +51,8 @@ _LINES_OF_NAME, _SHARE = 3, 0.2
 class Name(NamedTuple):
     """One word of a line, or two beside each other.
 
-    at: its place. before: the word in front of it but for its numbers, "" where that is a level.
+    at: its place; -1 of a field of a record, wherever that stands.
+    before: the word in front of it but for its numbers, "" where that is a level; the key of a field.
     """
 
     at: int
@@ -62,6 +69,7 @@ class _Words:
     """A line in words. text: without times."""
 
     def __init__(self, line: str) -> None:
+        self._line = line
         text = _TIME.sub("~", line[:_LENGTH])
         self.text = _DAY.sub("~", text) if " ~" in text else text
 
@@ -75,8 +83,17 @@ class _Words:
         """The first words of the text."""
         return _WORD.findall(self.text)[:_WORDS]
 
+    @cached_property
+    def _fields(self) -> list[tuple[str, str]]:
+        if '":' in self._line or _IS_LOGFMT.match(self._line):
+            return _FIELD.findall(self._line, 0, _RECORD_LENGTH)
+        return []
+
     def names(self, end: int = _HEAD_WORDS) -> Iterator[Name]:
-        """The names that may stand in front of a word."""
+        """The names that may stand in front of a word, and those in fields."""
+        for key, value in self._fields:
+            if _NUMBER.search(value):
+                yield Name(-1, key, (value,))
         before = ""
         for at, word in enumerate(self.words[:end]):
             if _NUMBER.search(word):
@@ -93,12 +110,14 @@ class _Count(NamedTuple):
     noun: what it calls them. end: names stand up to this word.
     hosts: index -> the host that stands beside it, "" without one.
     lines: that count, each with its index.
+    base: the number of the first process; -1 where that may be one of 1 or 0, which is silent.
     """
 
     noun: str
     end: int
     hosts: Mapping[int, str]
     lines: Sequence[tuple[int, _Words]]
+    base: int = 0
 
 
 @lru_cache(maxsize=16384)
@@ -109,28 +128,45 @@ def _before(word: str) -> str:
     return "" if len(word) == 1 else stream_names.skeleton(word)
 
 
+class Whose(NamedTuple):
+    """Whom a name stands for.
+
+    index: of the process; -1 where several have the name.
+    host: where all that have it run; "" where that is unknown.
+    """
+
+    index: int
+    host: str
+
+
 class ProcessNames:
-    """The processes of a job by their names. lines: of the log, in order."""
+    """The processes of a job by their names.
+
+    lines: of the log, in order.
+    """
 
     def __init__(self, lines: Sequence[str]) -> None:
         heads = (line for line in lines if line.strip() and not _HEADLESS.match(line))
         read = list(map(_Words, islice(heads, _MOST_LINES)))
-        counts = _consistent([*_side_by_side(read), *_of_sizes(read)])
+        counts = _consistent([*_side_by_side(read), *_of_sizes(read)], lines)
         self.hosts = {index: host for count in counts for index, host in count.hosts.items() if host}
         self.nouns: Mapping[str, int] = {}
-        self._names, self._machines = dict[Name, int](), set[Name]()
+        self.rank_hosts: Mapping[int, str] = {}
+        """rank -> host."""
+        self._names, self._machines = dict[Name, Whose](), set[Name]()
         self._names_of: dict[str, list[Name]] = {}
+        self._are_ranks = False
         if not counts:
             return  # as in most logs
         self._shapes = Counter(words.shape for words in read)
         self._count = len(counts[0].hosts)
-        self._are_ranks = self._count >= max(chain.from_iterable(map(mentions.world_sizes, lines)), default=1)
+        self._are_ranks = _count_ranks(counts, lines)
         if self._are_ranks:
             self.nouns = _nouns(counts)
-        names = _names(counts, read)
+            self.rank_hosts = self.hosts
+        names = _names(counts, read, self.hosts)
         self._machines = {name for name in names if set(name.words) <= set(self.hosts.values())}
-        if len(self._machines) < len(names):
-            self._names = names
+        self._names = names
         self._first = {name.words[0] for name in self._names}
 
     def index_of(self, line: str, *, goes_on: bool = False) -> int:
@@ -142,7 +178,7 @@ class ProcessNames:
         names = self._names_in(line)
         if not goes_on and self._machines.issuperset(names):
             return -1
-        index = only({self._names[name] for name in names})
+        index = only({self._names[name].index for name in names} - {-1})
         return -1 if index is None else index
 
     def _names_in(self, line: str) -> list[Name]:
@@ -150,19 +186,22 @@ class ProcessNames:
         if not self._names:
             return []
         if line not in self._names_of:
-            words = _Words(line)
-            names = [] if self._first.isdisjoint(words.words) else words.names()
-            self._names_of[line] = list(filter(self._names.__contains__, names))
+            self._names_of[line] = list(filter(self._names.__contains__, _Words(line).names()))
         return self._names_of[line]
 
     def place(self, line: str, body: str, rank: int, node: str) -> tuple[int, str]:
-        """Rank and node of who prints a line. rank, node: as known otherwise; -1 and "" where they are not. The node of
-        the process counts before that of who carries its lines."""
-        if not self._names_in(line):
+        """Rank and node of who prints a line.
+
+        rank, node: as known otherwise; -1 and "" where they are not. The node of the process counts before that of who
+        carries its lines.
+        """
+        names = self._names_in(line)
+        if not names:
             return rank, node
         index = self.index_of(line, goes_on=tracebacks.may_go_on(body))
         if index < 0:
-            return rank, node
+            host = only({self._names[name].host for name in names})
+            return rank, node or host or ""
         if self._are_ranks:
             if rank not in (-1, index):
                 return rank, node
@@ -190,13 +229,18 @@ def _counted(group: Sequence[_Words]) -> Iterator[_Count]:
     hosts = [at for at, column in enumerate(columns) if _are_own_hosts(group, column)]
     if not hosts:
         return
+    # those that look like machines whatever stands beside them, then the last: what a sentence says is surer
+    hosts.sort(key=lambda at: (not stream_names.machines_among(columns[at][:1]), -at))
     for at in range(len(columns) - 1, -1, -1):
-        indices = _indices(columns[at])
+        indices, base = _indices(columns[at])
         if at in hosts and stream_names.machines_among(columns[at]):
             continue
-        placed = _placed(indices, [columns[host] for host in reversed(hosts) if host != at])
+        placed = _placed(indices, [columns[host] for host in hosts if host != at])
+        noun = _noun(columns, at)
+        if base < 0 and stream_names.is_counter(noun):
+            continue
         if placed:
-            yield _Count(_noun(columns, at), at + 1, placed, list(zip(indices, group, strict=True)))
+            yield _Count(noun, at + 1, placed, list(zip(indices, group, strict=True)), base)
 
 
 def _placed(indices: Sequence[int], hosts: Iterable[Sequence[str]]) -> dict[int, str]:
@@ -222,19 +266,24 @@ def _are_own_hosts(group: Sequence[_Words], column: Sequence[str]) -> bool:
     return _PEER.search(first[: first.find(host)]) is None
 
 
-def _indices(column: Sequence[str]) -> list[int]:
-    """The numbers in words of one number each, where they count from 0 without a gap; empty of all others."""
+def _indices(column: Sequence[str]) -> tuple[list[int], int]:
+    """The indices that words of one number each tell, and the base; none where they do not count."""
     matches = list(filter(None, map(_ONE_NUMBER.fullmatch, column)))
     if len(matches) < len(column):
-        return []
-    indices = [int(match[1]) for match in matches]
-    return indices if _count_up(set(indices)) else []
+        return [], 0
+    numbers = [int(match["number"]) for match in matches]
+    first = _first_of(set(numbers))
+    if first is None:
+        return [], 0
+    return [number - first for number in numbers], -first
 
 
-def _count_up(numbers: Collection[int]) -> bool:
+def _first_of(numbers: Collection[int]) -> int | None:
+    """The first of numbers that count from 0 or 1 without a gap; None of all others."""
     if not 1 < len(numbers) <= _MOST_PROCESSES:
-        return False
-    return (min(numbers), max(numbers)) == (0, len(numbers) - 1)
+        return None
+    first = min(numbers)
+    return first if first in (0, 1) and max(numbers) - first == len(numbers) - 1 else None
 
 
 def _are_numbered(names: Sequence[str], indices: Sequence[int]) -> bool:
@@ -252,11 +301,11 @@ def _together(indices: Sequence[int], words: Sequence[str]) -> dict[int, set[str
 
 
 def _noun(columns: Sequence[Sequence[str]], at: int) -> str:
-    """The word in front of numbers, or of which they are the end."""
-    word = columns[at][0]
-    if word.isdecimal():
-        return columns[at - 1][0] if at else ""
-    return word.rstrip("0123456789_-.")
+    """The word in front of numbers, or of which they are a part."""
+    match = _ONE_NUMBER.fullmatch(columns[at][0])
+    if match and match["noun"]:
+        return match["noun"]
+    return columns[at - 1][0] if at else ""
 
 
 def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
@@ -269,17 +318,23 @@ def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
             end = len(_WORD.findall(words.text[: match.end("index")]))
             counting[match["noun"], end, int(match["size"])].append((int(match["index"]), words))
     for (noun, end, size), lines_of in counting.items():
-        indices = {index for index, _ in lines_of}
-        if stream_names.is_counter(noun):
+        numbers = {number for number, _ in lines_of}
+        first = _first_of(numbers)
+        if first is None or len(numbers) < size or stream_names.is_counter(noun):
             continue
-        if len(indices) == size and _count_up(indices):
-            yield _Count(noun, end, dict.fromkeys(indices, ""), lines_of)
+        # 3 of 3 does not count from 0
+        lines_of = [(number - first, words) for number, words in lines_of]
+        yield _Count(noun, end, dict.fromkeys(range(size), ""), lines_of, first)
 
 
-def _consistent(counts: Iterable[_Count]) -> list[_Count]:
-    """The counts of the most processes, as far as they agree on where these run; none of nodes and devices."""
+def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
+    """The counts of the most processes, as far as they agree on where these run; none of devices, and of nodes only
+    where each runs one process."""
+    counts = sorted(counts, key=lambda count: (-len(count.hosts), not any(count.hosts.values()), -len(count.lines)))
+    of_nodes = [count for count in counts if stream_names.is_node_noun(count.noun) and _is_one_a_host(count)]
     counts = [count for count in counts if not stream_names.is_no_rank(count.noun)]
-    counts.sort(key=lambda count: (-len(count.hosts), not any(count.hosts.values()), -len(count.lines)))
+    if not counts and not any("rank" in line.lower() for line in lines):
+        counts, of_nodes = of_nodes, []
     taken, hosts = list[_Count](), dict[int, str]()
     for count in counts:
         if len(count.hosts) < len(counts[0].hosts):
@@ -287,7 +342,20 @@ def _consistent(counts: Iterable[_Count]) -> list[_Count]:
         if all(host in ("", hosts.get(index, host)) for index, host in count.hosts.items()):
             taken.append(count)
             hosts |= {index: host for index, host in count.hosts.items() if host}
-    return taken
+    return taken + [count for count in of_nodes if count.hosts == hosts]
+
+
+def _is_one_a_host(count: _Count) -> bool:
+    """Whether each of what is counted has a host of its own."""
+    return len({*count.hosts.values()} - {""}) == len(count.hosts)
+
+
+def _count_ranks(counts: Sequence[_Count], lines: Sequence[str]) -> bool:
+    """Whether the indices are ranks: the log states no more of them, and it is known which is the first."""
+    count, sizes = len(counts[0].hosts), set(chain.from_iterable(map(mentions.world_sizes, lines)))
+    if max(sizes, default=0) > count:
+        return False
+    return count in sizes or any(each.base >= 0 for each in counts)
 
 
 @dataclass(slots=True)
@@ -313,32 +381,36 @@ class _Column:
         return total >= min(_LINES_OF_NAME * self.names, _SHARE * lines)
 
 
-def _names(counts: Iterable[_Count], lines: Sequence[_Words]) -> dict[Name, int]:
-    """Name -> index of the only process that has it, of the names at places that tell who prints a line."""
+def _names(counts: Iterable[_Count], lines: Sequence[_Words], hosts: Mapping[int, str]) -> dict[Name, Whose]:
+    """Whom the names stand for at places that tell who prints a line."""
     known = defaultdict[Name, set[int]](set)
     for count in counts:
         for index, words in count.lines:
             for name in words.names(min(count.end, _HEAD_WORDS)):
                 known[name].add(index)
-    names = single(known)
-    if not names:
-        return {}
+    names = {name: _whose(indices, hosts) for name, indices in known.items()}
+    names = {name: whose for name, whose in names.items() if whose != (-1, "")}
     columns = defaultdict[Name, _Column](_Column)
     for name in names:
         columns[name.column].names += 1
-    for words in lines:
+    for words in lines if names else ():
         for name in words.names():
             if name.column in columns:
                 column = columns[name.column]
                 column.named += name in names
                 column.other += name not in names
                 column.shapes.add(words.shape)
-    return {name: index for name, index in names.items() if columns[name.column].tells(len(lines))}
+    return {name: whose for name, whose in names.items() if columns[name.column].tells(len(lines))}
+
+
+def _whose(indices: Collection[int], hosts: Mapping[int, str]) -> Whose:
+    index, host = only(indices), only({hosts.get(index, "") for index in indices})
+    return Whose(-1 if index is None else index, host or "")
 
 
 def _nouns(counts: Iterable[_Count]) -> dict[str, int]:
-    """Noun, in lower case -> how many processes it numbers; of single letters only that for ranks."""
-    nouns = {count.noun.lower(): len(count.hosts) for count in counts if len(count.noun) > 1}
+    """Noun, in lower case -> how many processes it numbers from 0; of single letters only that for ranks."""
+    nouns = {count.noun.lower(): len(count.hosts) for count in counts if len(count.noun) > 1 and count.base == 0}
     return nouns | {noun: max(nouns.values()) for noun in ("rank", "r") if nouns}
 
 

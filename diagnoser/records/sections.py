@@ -16,6 +16,7 @@ _RULE = r"[=*#~+-]{2,80}"
 _SUFFIX = r"(?:[/._-](?:std)?(?:out|err))?(?:\.(?:log|out|err|txt))?"
 _HEADINGS = (
     re.compile(rf"{_RULE}[> ]{{0,3}}(?P<name>[\w/(\[][^\n]{{0,120}}?){_SUFFIX}[:]?[< ]{{0,3}}{_RULE}$"),
+    re.compile(rf"[>=*#~-]{{2,80}} {{1,3}}(?P<name>[\w./-]{{1,120}}?){_SUFFIX}$"),
     re.compile(r"(?P<name>[\w.-]{1,80})(?: \| [\w=!]{1,20}){1,3} >>$"),
     re.compile(r"(?P<name>\w[^:()\n]{0,60}):$"),
 )

@@ -36,10 +36,11 @@ _STREAM = (
     r"(?:(?:world|global|mpi|ddp|dist)_?)?ranks?|workers?|wrk|procs?|process|nodes?|hosts?|trainers?|actors?|replicas?"
     r"|[tdpecs]p|pods?|peers?|learners?|rollouts?|tasks?|clients?|servers?|machines?|gpus?|tpus?|instance|executors?|agents?"
 )
-_CALLED = re.compile(rf"(?i)(?<![A-Za-z])(?:{_STREAM})[\s_.:=#/-]{{0,2}}(?:\d|[a-z](?![A-Za-z]))")
+_CALLED = re.compile(rf"(?i)(?<![A-Za-z])(?:{_STREAM})(?:[\s_.:=#/-]{{0,2}}\d|[\s_.:=#/-]{{1,2}}[a-z](?![A-Za-z]))")
 _SAYS_RANK = re.compile(r"(?i)(?:(?:world|global|mpi|ddp|dist)_?)?rank|r")
+_NODE_NOUN = re.compile(r"(?i).*(?:node|host|server|machine)")
 _NO_RANK = re.compile(
-    r"(?i).*(?:node|host|server|machine)|(?:local|lr|gpu|cuda|device|dev|tpu|slot|lane|socket|core|numa|rack|cn|nid|dgx"
+    rf"{_NODE_NOUN.pattern}|(?:local|lr|gpu|cuda|device|dev|tpu|slot|lane|socket|core|numa|rack|cn|nid|dgx"
     r"|hgx|ip|port|pid|thread|attempt|restart|localrank|job|cluster)"
 )
 """Words before numbers of nodes and devices."""
@@ -104,6 +105,11 @@ def is_no_rank(word: str) -> bool:
     return _NO_RANK.fullmatch(word) is not None
 
 
+def is_node_noun(word: str) -> bool:
+    """Whether it stands before numbers of nodes."""
+    return _NODE_NOUN.fullmatch(word) is not None
+
+
 def may_be_host(word: str) -> bool:
     """Whether it is a machine's name, or may be one where what stands beside it says so."""
     if _is_host(word):
@@ -114,7 +120,7 @@ def may_be_host(word: str) -> bool:
         return False
     if len(word) < _SHORTEST_HOST:
         return False
-    if is_called_stream(word):
+    if is_called_stream(word.partition(".")[0]):
         return False
     if is_none(word):
         return False

@@ -419,13 +419,18 @@ class Digest:
             self.progress,
             self.templates,
             frozenset(ranks),
-            {**self.process_names.rank_hosts, **rank_nodes(lines, self.placements)},
+            self._rank_nodes(lines),
             self.left_out,
             self.compression,
             self.phases,
             self.placements,
             process_nouns=self.process_names.nouns,
+            process_hosts=frozenset(self.process_names.hosts.values()),
         )
+
+    def _rank_nodes(self, lines: Sequence[Line]) -> dict[int, str]:
+        """rank -> node: as lines and placements show it, else as the log counts its processes beside hosts."""
+        return dict(sorted({**self.process_names.rank_hosts, **rank_nodes(lines, self.placements)}.items()))
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:

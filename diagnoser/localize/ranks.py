@@ -97,7 +97,7 @@ def read(evidence: Evidence, facts: Facts, at: int | None = None) -> LauncherTop
     nodes |= facts.job.rank_nodes
     nodes = _said_by_ranks(evidence) | nodes
     only = _only_node(evidence, nodes)
-    listed = _listed(evidence)
+    listed = _listed(evidence).union(evidence.process_hosts)
     if len(listed) > 1 and only in listed:
         only = None  # the others just do not print
     return LauncherTopology(
@@ -439,7 +439,7 @@ def _listed_in(report: _Report) -> str | None:
         return None
     if max(line.rank, line.task) >= 0:
         return None
-    nodes = listed.intersection(_WORD.findall(line.body))
+    nodes = listed.intersection(_WORD.findall(line.text))
     return only(nodes)
 
 
@@ -513,10 +513,19 @@ def _rank_complaining_next(report: _Report) -> int | None:
     return None
 
 
+def _rank_on_node(report: _Report) -> int | None:
+    """The only rank on the node, in a job that runs one on each."""
+    nodes = report.launch.nodes
+    if len(set(nodes.values())) < max(len(nodes), 2):
+        return None
+    return only({rank for rank, node in nodes.items() if _short(node) == _short(report.node or "")})
+
+
 _STATED_RANKS: Mapping[str, _RankSource] = {
     "report of a failed rank": _rank_reported,
     "the process itself": _rank_of_itself,
     "next complaint": _rank_complaining_next,
+    "only rank of the node": _rank_on_node,
 }
 """Where neither the line nor the launcher's tables tell the rank."""
 

@@ -345,6 +345,7 @@ class Evidence:
     rank_nodes: rank -> node as the log itself shows it, all launches together. placements: the lines that say so.
     exits: what launchers report about ended processes, in order; filled in when the rules read the log.
     process_nouns: word by which the log numbers the ranks, in lower case -> how many it numbers.
+    process_hosts: the hosts beside which it counts processes.
     """
 
     lines: tuple[Line, ...] = ()
@@ -359,6 +360,7 @@ class Evidence:
     placements: tuple[Placement, ...] = ()
     exits: tuple[ExitReport, ...] = ()
     process_nouns: Mapping[str, int] = field(default_factory=dict)
+    process_hosts: frozenset[str] = frozenset()
 
     @property
     def job_lines(self) -> list[Line]:

@@ -128,17 +128,6 @@ def _before(word: str) -> str:
     return "" if len(word) == 1 else stream_names.skeleton(word)
 
 
-class Whose(NamedTuple):
-    """Whom a name stands for.
-
-    index: of the process; -1 where several have the name.
-    host: where all that have it run; "" where that is unknown.
-    """
-
-    index: int
-    host: str
-
-
 class ProcessNames:
     """The processes of a job by their names.
 
@@ -153,7 +142,7 @@ class ProcessNames:
         self.nouns: Mapping[str, int] = {}
         self.rank_hosts: Mapping[int, str] = {}
         """rank -> host."""
-        self._names, self._machines = dict[Name, Whose](), set[Name]()
+        self._names, self._machines = dict[Name, int](), set[Name]()
         self._names_of: dict[str, list[Name]] = {}
         self._are_ranks = False
         if not counts:
@@ -164,7 +153,7 @@ class ProcessNames:
         if self._are_ranks:
             self.nouns = _nouns(counts)
             self.rank_hosts = self.hosts
-        names = _names(counts, read, self.hosts)
+        names = _names(counts, read)
         self._machines = {name for name in names if set(name.words) <= set(self.hosts.values())}
         self._names = names
         self._first = {name.words[0] for name in self._names}
@@ -178,7 +167,7 @@ class ProcessNames:
         names = self._names_in(line)
         if not goes_on and self._machines.issuperset(names):
             return -1
-        index = only({self._names[name].index for name in names} - {-1})
+        index = only({self._names[name] for name in names})
         return -1 if index is None else index
 
     def _names_in(self, line: str) -> list[Name]:
@@ -195,13 +184,11 @@ class ProcessNames:
         rank, node: as known otherwise; -1 and "" where they are not. The node of the process counts before that of who
         carries its lines.
         """
-        names = self._names_in(line)
-        if not names:
+        if not self._names_in(line):
             return rank, node
         index = self.index_of(line, goes_on=tracebacks.may_go_on(body))
         if index < 0:
-            host = only({self._names[name].host for name in names})
-            return rank, node or host or ""
+            return rank, node
         if self._are_ranks:
             if rank not in (-1, index):
                 return rank, node
@@ -381,15 +368,14 @@ class _Column:
         return total >= min(_LINES_OF_NAME * self.names, _SHARE * lines)
 
 
-def _names(counts: Iterable[_Count], lines: Sequence[_Words], hosts: Mapping[int, str]) -> dict[Name, Whose]:
-    """Whom the names stand for at places that tell who prints a line."""
+def _names(counts: Iterable[_Count], lines: Sequence[_Words]) -> dict[Name, int]:
+    """Name -> index of the only process that has it, of the names at places that tell who prints a line."""
     known = defaultdict[Name, set[int]](set)
     for count in counts:
         for index, words in count.lines:
             for name in words.names(min(count.end, _HEAD_WORDS)):
                 known[name].add(index)
-    names = {name: _whose(indices, hosts) for name, indices in known.items()}
-    names = {name: whose for name, whose in names.items() if whose != (-1, "")}
+    names = single(known)
     columns = defaultdict[Name, _Column](_Column)
     for name in names:
         columns[name.column].names += 1
@@ -400,12 +386,7 @@ def _names(counts: Iterable[_Count], lines: Sequence[_Words], hosts: Mapping[int
                 column.named += name in names
                 column.other += name not in names
                 column.shapes.add(words.shape)
-    return {name: whose for name, whose in names.items() if columns[name.column].tells(len(lines))}
-
-
-def _whose(indices: Collection[int], hosts: Mapping[int, str]) -> Whose:
-    index, host = only(indices), only({hosts.get(index, "") for index in indices})
-    return Whose(-1 if index is None else index, host or "")
+    return {name: index for name, index in names.items() if columns[name.column].tells(len(lines))}
 
 
 def _nouns(counts: Iterable[_Count]) -> dict[str, int]:

@@ -55,11 +55,13 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     if root is None:
         return verdict.Localization(slow=slow)
     alike = _alike(causal)
-    rank, node = _place_root(evidence, causal, root, launch, alone=len(alike) <= 1)
+    spot = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
+    rank, node = _place_root(evidence, causal, root, launch, spot)
     node = names.canonical(node)
     text = evidence.lines[root.line].body
     blamed = suspect_nodes.RootBlame(root.type, str(root.blame), rank, node, root.why, text)
-    absent = _absent(evidence, causal, root, launch)
+    # a line that names its peer tells more than who is silent
+    absent = None if spot.rank_source == ranks.PEER else _absent(evidence, causal, root, launch)
     absent_nodes: tuple[str | None, ...] = ()
     if absent:
         absent_nodes = tuple(map(names.canonical, _nodes_of(absent, launch)))
@@ -71,10 +73,12 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
 
 
 def _place_root(
-    evidence: Evidence, causal: CausalResult, root: Candidate, launch: ranks.LauncherTopology, *, alone: bool
+    evidence: Evidence, causal: CausalResult, root: Candidate, launch: ranks.LauncherTopology, spot: ranks.Spot
 ) -> tuple[int | None, str | None]:
-    """Rank and node of the root. alone: no other rank reports the same failure."""
-    spot = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=alone)
+    """Rank and node of the root.
+
+    spot: as the lines around it and the launcher tell them.
+    """
     rank, node = spot.rank, spot.node
     node = _named_culprit(root) or node
     if rank is not None:

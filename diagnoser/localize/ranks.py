@@ -211,6 +211,10 @@ def _short(name: str) -> str:
     return name.partition(".")[0].lower()
 
 
+PEER = "peer"
+"""Source of a rank that a line names which complains of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Spot:
     """Where a failure happened, None where not shown.
@@ -292,7 +296,7 @@ def _of_peer(report: _Report) -> _Report:
     for text in texts:
         rank = only(set(process_names.numbered(text, nouns)) - {line.known_rank, report.rank})
         if rank is not None:
-            return replace(report, spot=Spot(rank, None, "peer", ""))
+            return replace(report, spot=Spot(rank, None, PEER, ""))
     return report
 
 

@@ -155,8 +155,8 @@ class ProcessNames:
             self.rank_hosts = self.hosts
         names = _names(counts, read)
         self._machines = {name for name in names if set(name.words) <= set(self.hosts.values())}
-        self._names = names
-        self._first = {name.words[0] for name in self._names}
+        if len(self._machines) < len(names):
+            self._names = names
 
     def index_of(self, line: str, *, goes_on: bool = False) -> int:
         """The index of who prints a line; -1 where no name in it tells, or several do.
@@ -309,7 +309,9 @@ def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
         first = _first_of(numbers)
         if first is None or len(numbers) < size or stream_names.is_counter(noun):
             continue
-        # 3 of 3 does not count from 0
+        # what counts up to 3 of 3 may be anything that is done in turn
+        if first and not stream_names.is_called_stream(f"{noun} {first}"):
+            continue
         lines_of = [(number - first, words) for number, words in lines_of]
         yield _Count(noun, end, dict.fromkeys(range(size), ""), lines_of, first)
 

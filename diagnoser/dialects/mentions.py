@@ -210,6 +210,9 @@ MENTIONS = (
     _host(rf"^({MACHINE}) slots=\d{{1,4}}\b", ("gpu-07 slots=8", "gpu-07")),
 )
 _BY_KIND = {tells: tuple(mention.pattern for mention in MENTIONS if mention.tells is tells) for tells in Tells}
+_ENDS_BADLY = re.compile(
+    rf"(?i)(?:{_FAILS}|\b(?:returned|exit|rc|status|code|with)[ :=(]{{1,3}}(?!0\b|143\b|-15\b)-?\d{{1,3}}\b){_NOT_WELL}"
+)
 _DEVICE = re.compile(
     r"(?:mlx|bnxt|efa|irdma|hfi|cxi|eth|bond|hsn|rdma|roce|ib[ops]?|en[ops])_?\d[\w.]*|std(?:out|err)|error|localhost"
 )
@@ -268,6 +271,11 @@ _ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{
 def named(tells: Tells, text: str) -> Iterator[str]:
     """What a line tells, by the first patterns first."""
     return (match[1] for pattern in _BY_KIND[tells] if (match := pattern.search(text)))
+
+
+def says_failed(text: str) -> bool:
+    """Whether a line says of a process that it ended badly."""
+    return _ENDS_BADLY.search(text) is not None
 
 
 def says_where(text: str) -> bool:

@@ -20,6 +20,7 @@ from diagnoser.records import process_names, stream_names
 _FAILED_CHILD = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _PID_OF_LABEL = re.compile(r"(?:^|/)p(\d{1,8})@")
 _WORD = re.compile(r"[A-Za-z][\w.-]*\w")
+_WORD_OR_NUMBER = re.compile(r"[A-Za-z][\w.-]*\w|(?<![\w.-])\d+(?![\w.-])")
 _RECORD = re.compile(
     r"\s{0,4}[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)"
 )
@@ -492,6 +493,27 @@ def _rank_reported(report: _Report) -> int | None:
     return None
 
 
+def _rank_ended(report: _Report) -> int | None:
+    """The first rank of which a line around or after the failure says that it ended badly, and calls it by the log's own
+    noun, or by its number beside its node."""
+    launch = report.launch
+    for line in report.lines[max(0, report.at - _MESSAGE) :]:
+        if not mentions.says_failed(line.body):
+            continue
+        words = set(_WORD_OR_NUMBER.findall(line.body))
+        ranks = {rank for rank, node in launch.nodes.items() if {node, str(rank)} <= words}
+        rank = only(ranks or set(process_names.numbered(line.body, launch.nouns)))
+        if rank is not None and _may_run_on(report, rank):
+            return rank
+    return None
+
+
+def _may_run_on(report: _Report, rank: int) -> bool:
+    """Whether nothing says that a rank runs elsewhere than on the node of the report."""
+    placed = report.launch.nodes.get(rank)
+    return not (placed and report.node) or _short(placed) == _short(report.node)
+
+
 def _rank_of_itself(report: _Report) -> int | None:
     """The rank that the only process of a log says it is. Rank 0 often speaks for all of them."""
     if max(map(_RANK_OF, report.lines)) >= 0:
@@ -527,6 +549,7 @@ def _rank_on_node(report: _Report) -> int | None:
 
 _STATED_RANKS: Mapping[str, _RankSource] = {
     "report of a failed rank": _rank_reported,
+    "report of an end": _rank_ended,
     "the process itself": _rank_of_itself,
     "next complaint": _rank_complaining_next,
     "only rank of the node": _rank_on_node,

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, islice
+from os.path import commonprefix
 from typing import NamedTuple
 
 from diagnoser.dialects import mentions
@@ -24,7 +25,6 @@ _TIME = re.compile(rf"\d(?:\d{{3}}[-/]\d\d[-/]\d\d(?:[T ]\d{_CLOCK})?|(?<!\w\d){
 _DAY = re.compile(r"\b[A-Z][a-z]{2}[- ] ?\d{1,2} ~")
 _WORD = re.compile(r"[A-Za-z0-9_][\w.-]*\w|\w")
 _NUMBER = re.compile(r"\d+")
-_ONE_NUMBER = re.compile(r"(?P<noun>\D*?)[_.-]*(?P<number>\d{1,5})\D*")
 _OF_SIZE = re.compile(
     r"(?<![\w./])(?P<noun>[A-Za-z_]{0,40})[\s@#:_-]{0,2}(?P<index>\d{1,5})(?: of |/)(?P<size>\d{1,5})(?![\w./])"
 )
@@ -32,7 +32,7 @@ _MAY_BE_OF_SIZE = re.compile(r"\d(?: of |/)\d")
 _NUMBERED = re.compile(r"(?<![\w./])(?P<noun>[A-Za-z][A-Za-z_]{0,40})[\s#:=_-]{1,2}(?P<index>\d{1,5})(?![\w./])")
 _PEER = re.compile(r"(?i)(?:^|\W)(?:to|with|next|toward|towards|via|peer at)\W{1,3}$")
 """What stands before the host of somebody else than the process that is counted."""
-_HEADLESS = re.compile(r"\s|(?:Exception Group )?Traceback \(most recent")
+_HEADLESS = re.compile(r"\s(?!\s*\d)|(?:Exception Group )?Traceback \(most recent")
 _FIELD = re.compile(
     r"(?<![\w.-])([A-Za-z_](?>[\w.-]{0,40}))\\?\"? ?[:=] ?\\?\"?((?>[\w.-]{1,80}))\\?\"?(?=[\s,}\]]|$)"
 )
@@ -41,6 +41,8 @@ _IS_LOGFMT = re.compile(r"\w{1,40}=\S")
 _RECORD_LENGTH = 4_000
 _LENGTH, _WORDS, _HEAD_WORDS = 240, 16, 9
 """Characters and words of a line that are looked at, and words among which names stand."""
+_DIGITS = 5
+"""Most of a number of a process."""
 _MOST_LINES, _MOST_PROCESSES = 4_000, 4_096
 _COVERED = 0.9
 """Least share of what stands at one place that are names."""
@@ -254,15 +256,22 @@ def _are_own_hosts(group: Sequence[_Words], column: Sequence[str]) -> bool:
 
 
 def _indices(column: Sequence[str]) -> tuple[list[int], int]:
-    """The indices that words of one number each tell, and the base; none where they do not count."""
-    matches = list(filter(None, map(_ONE_NUMBER.fullmatch, column)))
-    if len(matches) < len(column):
+    """The indices that words tell which differ in one number only, and the base; none where they do not count."""
+    before, behind = _in_common(column)
+    numbers = [word[len(before) : len(word) - len(behind)] for word in column]
+    if not all(map(str.isdecimal, numbers)) or max(map(len, numbers)) > _DIGITS:
         return [], 0
-    numbers = [int(match["number"]) for match in matches]
-    first = _first_of(set(numbers))
+    first = _first_of(set(map(int, numbers)))
     if first is None:
         return [], 0
-    return [number - first for number in numbers], -first
+    return [int(number) - first for number in numbers], -first
+
+
+def _in_common(words: Sequence[str]) -> tuple[str, str]:
+    """What stands before and behind the number in which words differ."""
+    before = commonprefix(words).rstrip("0123456789")
+    behind = commonprefix([word[len(before) :][::-1] for word in words])[::-1].lstrip("0123456789")
+    return before, behind
 
 
 def _first_of(numbers: Collection[int]) -> int | None:
@@ -289,10 +298,8 @@ def _together(indices: Sequence[int], words: Sequence[str]) -> dict[int, set[str
 
 def _noun(columns: Sequence[Sequence[str]], at: int) -> str:
     """The word in front of numbers, or of which they are a part."""
-    match = _ONE_NUMBER.fullmatch(columns[at][0])
-    if match and match["noun"]:
-        return match["noun"]
-    return columns[at - 1][0] if at else ""
+    noun = _in_common(columns[at])[0].rstrip("_-.")
+    return noun or (only(set(columns[at - 1])) or "" if at else "")
 
 
 def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
@@ -320,10 +327,10 @@ def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
     """The counts of the most processes, as far as they agree on where these run; none of devices, and of nodes only
     where each runs one process."""
     counts = sorted(counts, key=lambda count: (-len(count.hosts), not any(count.hosts.values()), -len(count.lines)))
-    of_nodes = [count for count in counts if stream_names.is_node_noun(count.noun) and _is_one_a_host(count)]
+    of_nodes = [count for count in counts if stream_names.is_node_noun(count.noun)]
     counts = [count for count in counts if not stream_names.is_no_rank(count.noun)]
     if not counts and not any("rank" in line.lower() for line in lines):
-        counts, of_nodes = of_nodes, []
+        counts = list(filter(_is_one_a_host, of_nodes))
     taken, hosts = list[_Count](), dict[int, str]()
     for count in counts:
         if len(count.hosts) < len(counts[0].hosts):
@@ -331,7 +338,7 @@ def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
         if all(host in ("", hosts.get(index, host)) for index, host in count.hosts.items()):
             taken.append(count)
             hosts |= {index: host for index, host in count.hosts.items() if host}
-    return taken + [count for count in of_nodes if count.hosts == hosts]
+    return taken + [count for count in of_nodes if count.hosts == hosts and count not in taken]
 
 
 def _is_one_a_host(count: _Count) -> bool:

@@ -70,11 +70,7 @@ _PATTERNS: tuple[tuple[LineFlag, str], ...] = (
         r"Watchdog caught|last (?:enqueued|completed)|failed to pass monitoredBarrier|Timeout at NCCL work",
     ),
     (LineFlag.NODE, r"\bcomm 0x[0-9a-f]+ rank \d+ nranks|\brank[ =:]+\d+.{0,40}\b(?:node|host|on)[ =:]+\w"),
-    (
-        LineFlag.HEADING,
-        r"^(?:==|##|\*\*).{1,200}(?:==|##|\*\*)$|^[\w.-]{1,80} \| .{1,60} >>$"
-        r"|^(?:>>|==|##|\*\*|--|~~)[>=*#~-]{0,80} {1,3}[\w./-]{0,120}\d[\w./-]{0,40}$",
-    ),
+    (LineFlag.HEADING, r"^(?:==|##|\*\*).{1,200}(?:==|##|\*\*)$|^[\w.-]{1,80} \| .{1,60} >>$|^>>.{1,160}$"),
     (LineFlag.NODE, r"\bRank[ =:]+\d+.{0,24}\b(?:node|host(?:name)?)[ =:]+\w"),
 )
 _OF_TEXTS = int(LineFlag.FRAME | LineFlag.EXCEPTION | LineFlag.TABLE | LineFlag.COLLECTIVE | LineFlag.NODE)

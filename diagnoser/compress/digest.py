@@ -2,7 +2,7 @@
 
 from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import cache, cached_property
 from itertools import chain, count, product, starmap
@@ -419,7 +419,7 @@ class Digest:
             self.progress,
             self.templates,
             frozenset(ranks),
-            self._rank_nodes(lines),
+            self._rank_nodes(lines, ranks),
             self.left_out,
             self.compression,
             self.phases,
@@ -428,9 +428,12 @@ class Digest:
             process_hosts=frozenset(self.process_names.hosts.values()),
         )
 
-    def _rank_nodes(self, lines: Sequence[Line]) -> dict[int, str]:
+    def _rank_nodes(self, lines: Sequence[Line], ranks: Set[int]) -> dict[int, str]:
         """rank -> node: as lines and placements show it, else as the log counts its processes beside hosts."""
-        return dict(sorted({**self.process_names.rank_hosts, **rank_nodes(lines, self.placements)}.items()))
+        counted = self.process_names.rank_hosts
+        if max(ranks, default=0) >= len(counted):
+            counted = {}  # of launchers that start several ranks each
+        return dict(sorted({**counted, **rank_nodes(lines, self.placements)}.items()))
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:

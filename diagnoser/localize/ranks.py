@@ -1,7 +1,6 @@
 """Ranks and nodes as launchers name them: torchelastic tables, srun task lists, NCCL banners, "rank N on node H"."""
 
 import re
-import signal
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -370,19 +369,6 @@ def _rank_of_copied(report: _Report) -> int | None:
     return None
 
 
-def _rank_that_aborted(report: _Report) -> int | None:
-    """The only rank that a launcher reports to have aborted, for an exception that nobody caught."""
-    if report.launch.agents:
-        return None
-    if not _is_uncaught(report):
-        return None
-    aborted = set[int]()
-    for ended in report.launch.exits:
-        if ended.signal == signal.SIGABRT:
-            aborted.update(ended.ranks)
-    return only(aborted)
-
-
 def _is_uncaught(report: _Report) -> bool:
     """Whether the line is part of the message by which an uncaught exception ends its process."""
     return any(_UNCAUGHT.search(line.body) for line in report.lines[max(0, report.at - 2) : report.at + 1])
@@ -419,7 +405,6 @@ _RANK_SOURCES: Mapping[str, _RankSource] = {
     "list of processes": _rank_of_process,
     "message": _rank_in_message,
     "copied traceback": _rank_of_copied,
-    "aborted": _rank_that_aborted,
     "next traceback": _rank_raised_next,
     "prefix": _rank_by_prefix,
 }
@@ -487,42 +472,25 @@ def _rank_reported(report: _Report) -> int | None:
     if report.launch.agents:
         return None
     for line in report.lines[max(0, report.at - _MESSAGE) :]:
-        rank = next(mentions.named(Tells.FAILED, line.body), "")
-        if rank:
-            return int(rank)
-    return None
-
-
-def _rank_ended(report: _Report) -> int | None:
-    """The first rank of which a line around or after the failure says that it ended badly, and calls it by the log's own
-    noun, or by its number beside its node."""
-    launch = report.launch
-    for line in report.lines[max(0, report.at - _MESSAGE) :]:
-        if not mentions.says_failed(line.body):
-            continue
-        words = set(_WORD_OR_NUMBER.findall(line.body))
-        ranks = {rank for rank, node in launch.nodes.items() if {node, str(rank)} <= words}
-        rank = only(ranks or set(process_names.numbered(line.body, launch.nouns)))
+        rank = next(map(int, mentions.named(Tells.FAILED, line.body)), None)
+        if rank is None and mentions.says_failed(line.body):
+            rank = _rank_counted(report.launch, line.body)
         if rank is not None and _may_run_on(report, rank):
             return rank
     return None
+
+
+def _rank_counted(launch: LauncherTopology, text: str) -> int | None:
+    """The rank that a text calls by its number beside its node, or by the log's own noun."""
+    words = set(_WORD_OR_NUMBER.findall(text))
+    ranks = {rank for rank, node in launch.nodes.items() if {node, str(rank)} <= words}
+    return only(ranks or set(process_names.numbered(text, launch.nouns)))
 
 
 def _may_run_on(report: _Report, rank: int) -> bool:
     """Whether nothing says that a rank runs elsewhere than on the node of the report."""
     placed = report.launch.nodes.get(rank)
     return not (placed and report.node) or _short(placed) == _short(report.node)
-
-
-def _rank_of_itself(report: _Report) -> int | None:
-    """The rank that the only process of a log says it is. Rank 0 often speaks for all of them."""
-    if max(map(_RANK_OF, report.lines)) >= 0:
-        return None
-    ranks = set[str]()
-    for line in report.lines:
-        ranks.update(mentions.named(Tells.SELF, line.body))
-    rank = int(only(ranks) or 0)
-    return rank or None
 
 
 def _rank_complaining_next(report: _Report) -> int | None:
@@ -549,8 +517,6 @@ def _rank_on_node(report: _Report) -> int | None:
 
 _STATED_RANKS: Mapping[str, _RankSource] = {
     "report of a failed rank": _rank_reported,
-    "report of an end": _rank_ended,
-    "the process itself": _rank_of_itself,
     "next complaint": _rank_complaining_next,
     "only rank of the node": _rank_on_node,
 }

@@ -6,7 +6,7 @@ them prints, as ``worker 3 joined from gpu-07``. What stands together on a line 
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -33,9 +33,7 @@ _NUMBERED = re.compile(r"(?<![\w./])(?P<noun>[A-Za-z][A-Za-z_]{0,40})[\s#:=_-]{1
 _PEER = re.compile(r"(?i)(?:^|\W)(?:to|with|next|toward|towards|via|peer at)\W{1,3}$")
 """What stands before the host of somebody else than the process that is counted."""
 _HEADLESS = re.compile(r"\s(?!\s*\d)|(?:Exception Group )?Traceback \(most recent")
-_FIELD = re.compile(
-    r"(?<![\w.-])([A-Za-z_](?>[\w.-]{0,40}))\\?\"? ?[:=] ?\\?\"?((?>[\w.-]{1,80}))\\?\"?(?=[\s,}\]]|$)"
-)
+_FIELD = re.compile(r"(?<![\w.-])([A-Za-z_](?>[\w.-]{0,40}))\\?\"? ?[:=] ?\\?\"?((?>[\w.-]{1,80}))\\?\"?(?=[\s,}\]]|$)")
 """Key and value of a field whose value is one word, of a record or of a string in one."""
 _IS_LOGFMT = re.compile(r"\w{1,40}=\S")
 _RECORD_LENGTH = 4_000
@@ -149,8 +147,6 @@ class ProcessNames:
         self._are_ranks = False
         if not counts:
             return  # as in most logs
-        self._shapes = Counter(words.shape for words in read)
-        self._count = len(counts[0].hosts)
         self._are_ranks = _count_ranks(counts, lines)
         if self._are_ranks:
             self.nouns = _nouns(counts)
@@ -196,10 +192,6 @@ class ProcessNames:
                 return rank, node
             rank = index
         return rank, self.hosts.get(index, node)
-
-    def is_rare(self, line: str) -> bool:
-        """Whether each process prints such a line once, at most."""
-        return self._shapes[_Words(line).shape] <= self._count
 
 
 def _side_by_side(lines: Iterable[_Words]) -> Iterator[_Count]:
@@ -269,8 +261,9 @@ def _indices(column: Sequence[str]) -> tuple[list[int], int]:
 
 def _in_common(words: Sequence[str]) -> tuple[str, str]:
     """What stands before and behind the number in which words differ."""
-    before = commonprefix(words).rstrip("0123456789")
-    behind = commonprefix([word[len(before) :][::-1] for word in words])[::-1].lstrip("0123456789")
+    before = commonprefix(words).rstrip("0123456789")  # noqa: RUF071 - these are no paths
+    rests = [word[len(before) :][::-1] for word in words]
+    behind = commonprefix(rests)[::-1].lstrip("0123456789")  # noqa: RUF071
     return before, behind
 
 

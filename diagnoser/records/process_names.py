@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import chain, islice
-from os.path import commonprefix
 from typing import NamedTuple
 
 from diagnoser.dialects import mentions
@@ -261,10 +260,18 @@ def _indices(column: Sequence[str]) -> tuple[list[int], int]:
 
 def _in_common(words: Sequence[str]) -> tuple[str, str]:
     """What stands before and behind the number in which words differ."""
-    before = commonprefix(words).rstrip("0123456789")  # noqa: RUF071 - these are no paths
-    rests = [word[len(before) :][::-1] for word in words]
-    behind = commonprefix(rests)[::-1].lstrip("0123456789")  # noqa: RUF071
+    before = _start(words).rstrip("0123456789")
+    behind = _start([word[len(before) :][::-1] for word in words])[::-1].lstrip("0123456789")
     return before, behind
+
+
+def _start(words: Sequence[str]) -> str:
+    """What all words begin with, as the first and the last of them in order do."""
+    first, last = min(words), max(words)
+    for at, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:at]
+    return first
 
 
 def _first_of(numbers: Collection[int]) -> int | None:

@@ -50,3 +50,9 @@ def test_a_rank_is_read_from_the_heading_of_a_long_log() -> None:
     compressor.feed(LineBlock(Stream(), "\n".join(log).encode()))
     last = digest(compressor.take()).lines[-1]
     assert (last.body, last.rank) == ("KeyError: 'mask'", 2)
+
+
+def test_a_rule_in_front_of_a_name_makes_a_heading() -> None:
+    """Nothing needs to stand behind the name of the file."""
+    sections = sections_of([">>>>>> logs/xq31/hand.0.log", "step 1", ">>>>>> logs/xq41/hand.1.log", "KeyError: 'mask'"])
+    assert sections.labelled(4, b"x") == b"logs/xq41/hand.1\x1fx"

@@ -47,6 +47,8 @@ class Measure:
         """The type and its confidence; a failure that is not sure enough is unknown."""
         root, floor = causal.root, self.calibration.floor
         score = self._share(decider, failure, root)
+        if causal.is_contested:
+            score = min(score, self.calibration.contested)
         if category_of(failure) is Category.NONE:
             return failure, score
         if failure is FailureType.UNKNOWN:
@@ -110,11 +112,14 @@ _AFTER = 5
 were wrong: the end was that of an earlier phase. Alone 5 of 1,717 logs print more."""
 
 
-def review_reasons(diagnosis: Diagnosis, calibration: Calibration, *, outlived: bool = False) -> tuple[AskReason, ...]:
+def review_reasons(
+    diagnosis: Diagnosis, calibration: Calibration, *, outlived: bool = False, contested: bool = False
+) -> tuple[AskReason, ...]:
     """Why a model reviews the verdict of the rules: nothing names the cause, or verdicts like it are often wrong, as
     ``review`` in ``rules/calibration.yaml`` measures; () where nothing speaks against it, or the scheduler says it.
 
     outlived: see ``is_outlived``.
+    contested: see ``CausalResult.is_contested``.
     """
     if diagnosis.decided_by == EXIT_EVENT:
         return ()
@@ -122,6 +127,8 @@ def review_reasons(diagnosis: Diagnosis, calibration: Calibration, *, outlived: 
         return () if diagnosis.outcome is Outcome.COMPLETED else (AskReason.UNKNOWN,)
     if outlived:
         return (AskReason.BELIED_END,)
+    if contested:
+        return (AskReason.CLOSE_RIVAL,)
     if calibration.wrong_share(diagnosis.review_kind) >= calibration.review_from:
         return (AskReason.UNSURE,)
     return ()

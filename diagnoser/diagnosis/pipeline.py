@@ -190,7 +190,8 @@ def _state(
     if diagnosis.type is FailureType.LOSS_DIVERGENCE:
         diagnosis = _with_break(diagnosis, run, facts)
     outlived = run.reported is None and is_outlived(run.evidence, causal)
-    return replace(diagnosis, doubts=review_reasons(diagnosis, knowledge.calibration, outlived=outlived))
+    doubts = review_reasons(diagnosis, knowledge.calibration, outlived=outlived, contested=causal.is_contested)
+    return replace(diagnosis, doubts=doubts)
 
 
 def as_read(evidence: Evidence, exits: ExitTable) -> Evidence:

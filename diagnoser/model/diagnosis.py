@@ -144,6 +144,7 @@ class AskReason(StrEnum):
 
     UNKNOWN = "unknown"  # the rules found no cause
     UNSURE = "unsure"  # the confidence is low: verdicts of its kind are often wrong
+    CLOSE_RIVAL = "close_rival"  # an exact cause of another type was set aside only for its place
     BELIED_END = "belied_end"  # it says that it completed, and goes on
     EXPLANATION = "explanation"  # nothing is in doubt; the site wants every failure explained
     # On diagnoses stored by earlier versions.
@@ -151,7 +152,6 @@ class AskReason(StrEnum):
     GENERIC_RULE = "generic_rule"
     CONSEQUENCE = "consequence"
     GUESS = "guess"
-    CLOSE_RIVAL = "close_rival"
     UNSURE_LOCATION = "unsure_location"
 
 

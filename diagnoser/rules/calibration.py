@@ -92,6 +92,7 @@ class Calibration(StrictModel):
 
     sandbox, learned: the highest confidence that a sandbox rule and an active learned rule may state: neither was
     measured on labelled logs, but a learned one has been confirmed.
+    contested: likewise of a verdict that is contested (``CausalResult.is_contested``).
     review: by the names of ``review_kind`` and of what stands above them. review_from: share of wrong verdicts from
     which a language model is asked.
     """
@@ -102,6 +103,7 @@ class Calibration(StrictModel):
     default: Probability
     sandbox: Probability
     learned: Probability
+    contested: Probability
     kinds: dict[str, MeasuredKind]
     review_from: Probability
     review: dict[str, ReviewKind]

@@ -51,10 +51,12 @@ _AS_EXACT = 1
 
 @dataclass(frozen=True, slots=True)
 class CausalResult:
-    """root: None when nothing qualifies. rejected: the other candidates with the reason."""
+    """root: None when nothing qualifies. rejected: the other candidates with the reason. is_contested: nothing but
+    their order speaks against a root of another type that knows more than a class or words."""
 
     root: Candidate | None
     rejected: tuple[tuple[Candidate, RejectionReason], ...] = ()
+    is_contested: bool = False
 
     @property
     def symptoms(self) -> tuple[Candidate, ...]:
@@ -543,7 +545,8 @@ def _choose_root(candidate_set: CandidateSet, evidence: Evidence) -> CausalResul
         if candidate is not root:
             candidate_set.dismissed.append((candidate, _why_later(root, candidate)))
     rejected = tuple(sorted(candidate_set.dismissed, key=lambda pair: pair[0].line))
-    return CausalResult(_with_rank_of_repetition(root, nearby), rejected)
+    is_contested = candidate_set.has(lambda c: c.is_root and not c.is_vague and c.type is not root.type)
+    return CausalResult(_with_rank_of_repetition(root, nearby), rejected, is_contested)
 
 
 def _first(candidates: Sequence[Candidate], evidence: Evidence) -> Candidate:

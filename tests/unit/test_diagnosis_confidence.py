@@ -8,8 +8,9 @@ from diagnoser.diagnosis import pipeline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import GUESS, Diagnosis, Facts, Rival
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome
-from diagnoser.rules.calibration import Decider
+from diagnoser.rules.calibration import Decider, VerdictKind
 from tests import accuracy_bars
+from tools import calibrate
 
 STEPS = "".join(f"iteration {n}/900 | lm loss: {9 - n / 200:.4f} |\n" for n in range(1, 20))
 KILLED = STEPS + "launch.sh: line 7:  4242 Killed                  python train.py\n"
@@ -38,6 +39,19 @@ def test_a_kill_without_another_sign_is_a_guess(analyzer: LogAnalyzer) -> None:
 def test_every_decider_has_its_row(analyzer: LogAnalyzer) -> None:
     """So that a level, a fact or a heuristic that no log has shown yet says what its like are worth."""
     assert set(Decider) <= analyzer.knowledge.calibration.kinds.keys()
+
+
+def test_the_table_states_what_the_first_sights_in_force_give(analyzer: LogAnalyzer) -> None:
+    """First sights of later generations are recorded without changing what is stated: they test it."""
+    rows = analyzer.knowledge.calibration.kinds
+    cases = {key: row.cases for key, row in rows.items()}
+    trials = calibrate.Counts(cases, {key: row.cases * row.right for key, row in rows.items()})
+    fit = calibrate.Fit(trials, calibrate.Counts.of(calibrate.in_force(calibrate.read_sights())))
+    for key, row in rows.items():
+        parts = key.split(".", 2)
+        decider, detail, facts = (*parts, "", "")[:3]
+        said = fit.said(VerdictKind(Decider(decider), detail, facts), len(parts))
+        assert said == pytest.approx(row.said, abs=0.002)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from tests import accuracy_bars
 STEPS = "".join(f"iteration {n}/900 | lm loss: {9 - n / 200:.4f} |\n" for n in range(1, 20))
 TRACE = 'Traceback (most recent call last):\n  File "/srv/app/train.py", line 80, in <module>\n    main()\n'
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.31 GiB.\n"
+WORDS = ("ash", "elm", "fir", "oak", "bay", "yew", "box", "fig", "gum", "nut", "tea", "ivy")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def test_a_verdict_of_a_kind_that_is_mostly_right_is_in_no_doubt(
 
 TABLE = Calibration.model_validate(
     {
-        **dict.fromkeys(("floor", "default", "sandbox", "learned"), 0.9),
+        **dict.fromkeys(("floor", "default", "sandbox", "learned", "contested"), 0.9),
         "made": "",
         "cases": 0,
         "kinds": {},
@@ -115,11 +116,27 @@ def test_an_end_that_the_run_outlives_is_in_doubt(
     analyzer: LogAnalyzer, after: int, expected: tuple[AskReason, ...]
 ) -> None:
     """It may be that of an earlier phase; an exit code of 0 settles it."""
-    words = ["ash", "elm", "fir", "oak", "bay", "yew", "box", "fig", "gum", "nut", "tea", "ivy"]
-    goes_on = "".join(f"{word} of the quilt\n" for word in words[:after])
+    goes_on = "".join(f"{word} of the quilt\n" for word in WORDS[:after])
     log = STEPS + "training finished after 19 iterations\n" + goes_on
     assert doubted(analyzer, log) == expected
     assert doubted(analyzer, log, Event(EventKind.EXIT, 9.0, code=0)) == ()
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"),
+    [("OSError: [Errno 28] No space left on device", (AskReason.CLOSE_RIVAL,)), ("ValueError: bad", ())],
+    ids=["message", "class"],
+)
+def test_a_later_message_that_nothing_explains_contests_a_verdict(
+    analyzer: LogAnalyzer, last: str, expected: tuple[AskReason, ...]
+) -> None:
+    """Two causes far apart may both be it, where the later one says more than its class; neither is sure then."""
+    between = "".join(f"{word} and {other} of the quilt\n" for word in WORDS for other in WORDS[:4])
+    found = analyzer.diagnose_with_node_logs(
+        analyzer.evidence_of(f"{STEPS}{TRACE}KeyError: 'mask'\n{between}{TRACE}{last}\n".encode()), Facts()
+    )
+    assert (found.type, found.doubts) == (FailureType.KEY_ERROR, expected)
+    assert (found.confidence <= analyzer.knowledge.calibration.contested) is bool(expected)
 
 
 def test_every_reason_has_its_words() -> None:

@@ -126,7 +126,7 @@ def test_every_failure_of_the_model_is_explained() -> None:
 def test_every_reason_to_ask_the_model_is_explained() -> None:
     """One row for each value of the closed list, but for those that only old diagnoses have."""
     old = {AskReason.HEURISTIC, AskReason.GENERIC_RULE, AskReason.CONSEQUENCE, AskReason.GUESS}
-    old |= {AskReason.CLOSE_RIVAL, AskReason.UNSURE_LOCATION}
+    old |= {AskReason.UNSURE_LOCATION}
     part = TEXTS[DOCS / "language-model.md"].split("## When it is asked")[1].split("##")[0]
     assert re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE) == [reason for reason in AskReason if reason not in old]
 

@@ -19,6 +19,7 @@ floor: 0.2
 default: 0.7
 sandbox: 0.5
 learned: 0.9
+contested: 0.5
 kinds:
   words: {cases: 9, right: 0.6, said: 0.6}
   words.words_word: {cases: 5, right: 0.7, said: 0.65}

@@ -10,10 +10,11 @@ from diagnoser.compress.lines import body_of, clean
 from diagnoser.dialects import prefixes
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model import Line, Severity, Stream
-from diagnoser.records import learned_prefixes, rich
+from diagnoser.records import learned_prefixes, rich, wrappings
 from diagnoser.records.learned_prefixes import Behind, LearnedPrefix
 from diagnoser.records.reader import head_of, read
 from diagnoser.records.record import NO_RECORD, Record
+from diagnoser.records.wrappings import Wrapping
 
 _FAR = 64
 """Lines that were not kept, or of other voices, at most, between two of a record where nobody else speaks in its
@@ -101,6 +102,7 @@ class LineReader:
 
     learned: LearnedPrefix | None = None
     is_logged: bool = False
+    wrapping: Wrapping = Wrapping()
 
     def split(self, text: str) -> OpenedLine:
         """The line without its prefix, whatever record it may be."""
@@ -121,13 +123,22 @@ class LineReader:
         """The message behind the learned prefix, if there is one, and what stands behind that."""
         behind = self.learned.split(body) if self.learned else None
         if behind is None:
+            outer, body = self._unwrapped(outer, body)
             return Behind(outer, body, outer.voice)
         prefix = outer.around(behind.prefix)
         if behind.begins:
             return Behind(prefix, behind.body, outer.around(Prefix(voice=behind.carrier)).voice, begins=True)
         inner, rest = parted(behind.body)
-        prefix = prefix.around(inner)
+        prefix, rest = self._unwrapped(prefix.around(inner), rest)
         return Behind(prefix, rest, prefix.voice)
+
+    def _unwrapped(self, outer: Prefix, body: str) -> tuple[Prefix, str]:
+        """Who speaks within the wrapping, and the message; as it was of a line without."""
+        around, message = self.wrapping.split(body)
+        if message is body:
+            return outer, body
+        inner, message = parted(message)
+        return outer.around(around).around(inner), message
 
     def _record(self, outer: Behind, record: Record) -> OpenedLine:
         carrier = outer.carrier or record.instance
@@ -155,7 +166,10 @@ def learned_reader(texts: Sequence[str]) -> LineReader:
     parts = [_carried(text, is_logged=logged) for text in texts]
     voices = {voice for voice, _ in parts} - {""}
     learned = learned_prefixes.learn([message for _, message in parts], _peeled, are_parted=len(voices) > 1)
-    return LineReader(learned, logged)
+    bodies = [message for _, message in parts]
+    if learned:
+        bodies = [behind.body if behind else body for behind, body in zip(map(learned.split, bodies), bodies, strict=True)]
+    return LineReader(learned, logged, wrappings.learn(bodies, lambda body: parted(body)[1]))
 
 
 def _carried(text: str, *, is_logged: bool) -> tuple[str, str]:

@@ -575,9 +575,15 @@ _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
     "printer": lambda report: report.line.node,
     "task": lambda report: report.launch.task_nodes.get(report.line.task),
     "pod": lambda report: report.launch.pods.get(report.line.instance),
-    "only node": lambda report: report.launch.only_node,
+    "only node": lambda report: None if _is_elsewhere(report) else report.launch.only_node,
 }
 """Where neither message nor rank tells the node: whoever printed the line ran on it."""
+
+
+def _is_elsewhere(report: _Report) -> bool:
+    """Whether who printed the line is called as the only node that is known, but for the number."""
+    name, node = report.line.label.removeprefix("w"), report.launch.only_node or ""
+    return name != node and stream_names.skeleton(name) == stream_names.skeleton(node)
 
 
 def _prefix(line: Line) -> Prefix:

@@ -15,7 +15,7 @@ CONTAINERS = frozenset(
 )  # fmt: skip
 MESSAGE = (
     "message", "msg", "event", "@message", "@m", "@mt", "short_message", "body", "log", "text", "textpayload", "line",
-    "_raw",
+    "_raw", "_msg",
 )  # fmt: skip
 """Of these, ``text`` is loguru's whole record as it would print it."""
 WEAK_MESSAGE = frozenset({"event", "body", "log", "text", "line"})
@@ -29,7 +29,7 @@ SHIPPERS_LEVEL = frozenset({"priority"})
 """Levels that the shipper gives to whatever a program prints: systemd calls each line of a service information."""
 TIME = (
     "timestamp", "time", "ts", "@timestamp", "@t", "asctime", "time.timestamp", "datetime", "date", "t",
-    "__realtime_timestamp", "timeunixnano", "observedtimeunixnano", "timemillis", "created", "instant.epochsecond",
+    "__realtime_timestamp", "timeunixnano", "observedtimeunixnano", "timemillis", "created", "instant.epochsecond", "_time",
 )  # fmt: skip
 RANK = (
     "rank", "global_rank", "world_rank", "worker_rank", "process_rank", "dist_rank", "rank_id", "rankid", "proc_rank",

@@ -169,7 +169,7 @@ def _record(fields: Mapping[str, Any]) -> Record:
 def _texts(fields: Mapping[str, Any], message: str, errors: list[str], rest: Mapping[str, Scalar]) -> tuple[str, ...]:
     """The message with the other fields behind it, then the lines of the error."""
     if not message and not errors:
-        return ()
+        return ("",) if "" in map(fields.get, MESSAGE) and _is_logged(fields) else ()
     first, *more = message.splitlines() or [""]
     errors = _printed_error(fields, message) or errors
     lines = [" ".join(filter(None, (first.rstrip(), _shown(rest)))), *more]

@@ -317,9 +317,10 @@ def _repeated_samples(evidence: Evidence) -> str:
     """The shapes of the finite samples of all repeated lines, one a line."""
     shapes = []
     for template in filter(_is_repeated, evidence.templates):
-        for sample in filter(_MEASURE.search, template.samples):
-            if not _is_broken(sample):
-                shapes.append(_shape(sample))
+        finite = [sample for sample in template.samples if _MEASURE.search(sample) and not _is_broken(sample)]
+        if finite:
+            finite.append(template.text.replace("<NUM>", "0"))  # as it reads out of its record
+        shapes += map(_shape, finite)
     return "\n".join(shapes)
 
 

@@ -35,7 +35,6 @@ class RecoveryCheck:
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline, loops: Loops) -> None:
         self._lines, self._timeline = evidence.lines, timeline
         self._loops = loops
-        self._tracebacks = evidence.tracebacks
         self._is_shared = len({line.speaker for line in evidence.lines if line.stream.from_job}) > 1
         self._deaths = {report.line: report for report in evidence.exits if report.failed}
 
@@ -45,8 +44,6 @@ class RecoveryCheck:
             return self._calmed(candidate)
         if candidate.line in self._deaths:
             return self._lived_on(self._deaths[candidate.line])
-        if self._handled(candidate):
-            return True
         if self._died_of(candidate):
             return False
         if candidate.last_words:
@@ -54,16 +51,6 @@ class RecoveryCheck:
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
         return self._turned_on(line) or self._went_on(candidate)
-
-    def _handled(self, candidate: Candidate) -> bool:
-        """Whether an exception stayed within its program, and the very process that raised it made another turn of its
-        loop."""
-        line = self._lines[candidate.line]
-        if candidate.trace < 0 or candidate.last_words:
-            return False
-        if self._tracebacks[candidate.trace].left_program:
-            return False
-        return line.names_process and self._loops.went_on(line, 0)
 
     def _turned_on(self, line: Line) -> bool:
         """Whether its process made more turns of its loop, as shapes count them or, of a rank, as its lines show."""

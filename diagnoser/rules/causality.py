@@ -297,7 +297,7 @@ def _reopen_survived(candidate_set: CandidateSet, run: RunTimeline) -> None:
         return
     if not (run.ended.complained or _is_known_to_fail(candidate_set, run)):
         return
-    rare = _rarely_survived(candidate_set)
+    rare = [c for c in _rarely_survived(candidate_set) if not run.was_handled(c)]
     last = max(rare, key=lambda c: (_reach(c, run.evidence), c.line), default=None)
     if last is None:
         return

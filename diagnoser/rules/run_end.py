@@ -13,6 +13,7 @@ from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.logged_errors import is_retried, spoke_on
+from diagnoser.rules.process_ends import left_program
 from diagnoser.rules.schema import Role, Specificity
 
 LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
@@ -54,7 +55,19 @@ class RunTimeline:
             return False
         if self.left_behind(candidate):
             return False
-        return self.recovered(candidate)
+        return self.was_handled(candidate) or self.recovered(candidate)
+
+    def was_handled(self, candidate: Candidate) -> bool:
+        """Whether an exception stayed within its program, and the very process that raised it took another turn of
+        its loop."""
+        line = self.evidence.lines[candidate.line]
+        if candidate.trace < 0:
+            return False
+        if candidate.last_words:
+            return False
+        if left_program(self.evidence, candidate):
+            return False
+        return line.names_process and self.ended.found.went_on(line, 0)
 
     def left_behind(self, candidate: Candidate) -> bool:
         """Whether the process of the candidate states no end after it, though its peers state theirs."""

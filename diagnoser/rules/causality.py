@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import filterfalse, pairwise
 from operator import attrgetter
 
 from diagnoser.model import Evidence, Severity
@@ -45,8 +45,6 @@ _MESSAGE = 200
 _CLOSING = 8
 """Lines at the end of a stream that tell how it ended."""
 _LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
-_AS_EXACT = 1
-"""Levels by which a log line of the same type may be more specific than the raised exception that is shown instead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -381,7 +379,14 @@ def _most_informative(members: list[Candidate]) -> Candidate:
     known = list(filter(_knows_message, roots)) or roots or members
     best = max(map(_informativeness, known))
     known = [c for c in known if _informativeness(c) == best]
+    for is_weak in (attrgetter("control_flow"), _is_by_words):
+        known = list(filterfalse(is_weak, known)) or known
     return known[-1] if len(set(map(attrgetter("type"), known))) == 1 else known[0]
+
+
+def _is_by_words(candidate: Candidate) -> bool:
+    """Whether only the likeness of words names the type of an exception."""
+    return candidate.by.startswith("heuristic:exception_words")
 
 
 def _knows_message(candidate: Candidate) -> bool:
@@ -566,13 +571,13 @@ def _first(candidates: Sequence[Candidate], evidence: Evidence) -> Candidate:
 
 
 def _most_exact(nearby: Sequence[Candidate]) -> Candidate:
-    """The most specific candidate, else the first; for a log line the raised exception that says nearly as much."""
+    """The most specific candidate, else the first; for a log line the raised exception that says as much."""
     root = max(nearby, key=_exactness)
     if root.raised:
         return root
     if root.names_no_failure:
         return root
-    least = max(root.specificity - _AS_EXACT, Specificity.FAMILY)
+    least = max(root.specificity, Specificity.FAMILY)
     raised = [c for c in nearby if c.raised and c.type is root.type]
     if root.blame is Blame.SELF:  # who lost a peer knows less than who names it
         raised = [c for c in raised if c.blame is not Blame.PEER]

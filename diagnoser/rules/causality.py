@@ -603,6 +603,8 @@ def _same_failure_window(first: Candidate, other: Candidate, evidence: Evidence)
         return False
     if abs(there.number - here.number) > SAME_STORY:
         return False
+    if max(here.rank, there.rank) < 0 and here.names_process and there.names_process:
+        return here.speaker == there.speaker
     return first.rank == other.rank or None in (first.rank, other.rank)
 
 

@@ -168,7 +168,9 @@ def learned_reader(texts: Sequence[str]) -> LineReader:
     learned = learned_prefixes.learn([message for _, message in parts], _peeled, are_parted=len(voices) > 1)
     bodies = [message for _, message in parts]
     if learned:
-        bodies = [behind.body if behind else body for behind, body in zip(map(learned.split, bodies), bodies, strict=True)]
+        bodies = [
+            behind.body if behind else body for behind, body in zip(map(learned.split, bodies), bodies, strict=True)
+        ]
     return LineReader(learned, logged, wrappings.learn(bodies, lambda body: parted(body)[1]))
 
 

@@ -15,6 +15,7 @@ from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.candidate_sources import EXIT_CODE, Heuristics, RuleLog
 from diagnoser.rules.causality import CausalResult
+from diagnoser.rules.clean_end import broken_off_counts
 from diagnoser.rules.engine import Hit
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.outcome import Ending
@@ -72,6 +73,9 @@ def _with_likely_end(
 ) -> CausalResult:
     """The result with what a log of which nothing is known most likely shows: why the run failed, or that it ended
     well."""
+    broken = next(broken_off_counts(log.evidence), None)
+    if broken is not None:
+        return replace(causal, root=_as_candidate(broken[0], log))
     end = log.tables.ranker.likely_end(log.evidence, dismissed, processes)
     if end is None:
         return causal

@@ -8,9 +8,9 @@ trained. A bare ``done`` may come from the script around it, which prints it aft
 
 import math
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal
@@ -20,7 +20,7 @@ from diagnoser.model.errors import Fault
 from diagnoser.model.evidence import numbers_of
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.records.reader import read, without_fields
-from diagnoser.rules.left_behind import Processes
+from diagnoser.rules.left_behind import Process, Processes
 from diagnoser.rules.logged_errors import is_logged
 from diagnoser.rules.schema import (
     Mistake,
@@ -375,12 +375,56 @@ def _is_beside_broken_off(log: _Log, end: CleanEnd) -> bool:
     return log.processes.any_broke_off(log.evidence.lines[end.line].stream)
 
 
+def _is_beside_short_count(log: _Log, end: CleanEnd) -> bool:
+    """Whether another process broke off short of the total that a peer has reached."""
+    return any(line.stream == log.evidence.lines[end.line].stream for _, line in broken_off_counts(log.evidence))
+
+
+def broken_off_counts(evidence: Evidence) -> Iterator[tuple[int, Line]]:
+    """The words with which a process broke off short of the total that a peer has reached: the line that counts last,
+    or the one behind it, where its last words were said but once.
+    """
+    processes, said = defaultdict[Process, _Counting](_Counting), Counter[tuple[Stream, str]]()
+    for index, line in enumerate(evidence.lines):
+        if line.process != -1 and line.body.strip():
+            said[line.stream, words_of(line.body)] += 1
+            processes[line.stream, line.process].read(index, line)
+    totals = {(stream, counting.total) for (stream, _), counting in processes.items() if counting.is_done}
+    for (stream, _), counting in processes.items():
+        if counting.is_done or (stream, counting.total) not in totals:
+            continue
+        _, line = counting.lines[-1]
+        if line.severity in _MILD or said[stream, words_of(line.body)] > 1:
+            continue
+        yield next(spoken for spoken in counting.lines if said[stream, words_of(spoken[1].body)] == 1)
+
+
+@dataclass(slots=True)
+class _Counting:
+    """How far a process counts, and its lines from the newest count on."""
+
+    count: str = ""
+    total: str = ""
+    lines: list[tuple[int, Line]] = field(default_factory=list)
+
+    @property
+    def is_done(self) -> bool:
+        return self.count == self.total
+
+    def read(self, index: int, line: Line) -> None:
+        counts = [] if _BAR in line.body else _OF_TOTAL.findall(line.body[:_LONGEST])
+        for self.count, self.total in counts:
+            self.lines.clear()
+        self.lines.append((index, line))
+
+
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
     _is_of_some,
     _is_of_most,
     _is_beside_failed_exit,
     _is_beside_complaint,
     _is_beside_broken_off,
+    _is_beside_short_count,
 )
 """Why the end that a source found is none of the run."""
 

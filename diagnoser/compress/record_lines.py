@@ -14,7 +14,7 @@ from diagnoser.records import learned_prefixes, rich, wrappings
 from diagnoser.records.learned_prefixes import Behind, LearnedPrefix
 from diagnoser.records.reader import head_of, read
 from diagnoser.records.record import NO_RECORD, Record
-from diagnoser.records.wrappings import Wrapping
+from diagnoser.records.wrappings import UNWRAPPED, Wrapping
 
 _FAR = 64
 """Lines that were not kept, or of other voices, at most, between two of a record where nobody else speaks in its
@@ -102,7 +102,7 @@ class LineReader:
 
     learned: LearnedPrefix | None = None
     is_logged: bool = False
-    wrapping: Wrapping = Wrapping()
+    wrapping: Wrapping = UNWRAPPED
 
     def split(self, text: str) -> OpenedLine:
         """The line without its prefix, whatever record it may be."""

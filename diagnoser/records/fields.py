@@ -29,7 +29,8 @@ SHIPPERS_LEVEL = frozenset({"priority"})
 """Levels that the shipper gives to whatever a program prints: systemd calls each line of a service information."""
 TIME = (
     "timestamp", "time", "ts", "@timestamp", "@t", "asctime", "time.timestamp", "datetime", "date", "t",
-    "__realtime_timestamp", "timeunixnano", "observedtimeunixnano", "timemillis", "created", "instant.epochsecond", "_time",
+    "__realtime_timestamp", "timeunixnano", "observedtimeunixnano", "timemillis", "created", "instant.epochsecond",
+    "_time",
 )  # fmt: skip
 RANK = (
     "rank", "global_rank", "world_rank", "worker_rank", "process_rank", "dist_rank", "rank_id", "rankid", "proc_rank",

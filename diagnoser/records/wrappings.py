@@ -42,6 +42,9 @@ class Wrapping:
         return Prefix(), body
 
 
+UNWRAPPED = Wrapping()
+
+
 def learn(bodies: Sequence[str], peeled: Callable[[str], str]) -> Wrapping:
     """The wrappings of the lines of a stream; none in most.
 

@@ -315,7 +315,7 @@ def _is_broken(body: str) -> bool:
 
 def _repeated_samples(evidence: Evidence) -> str:
     """The shapes of the finite samples of all repeated lines, one a line."""
-    shapes = []
+    shapes: list[str] = []
     for template in filter(_is_repeated, evidence.templates):
         finite = [sample for sample in template.samples if _MEASURE.search(sample) and not _is_broken(sample)]
         if finite:

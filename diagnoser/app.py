@@ -115,6 +115,8 @@ PROMETHEUS_SECONDS = 5.0
 """For one answer."""
 EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
+FATAL_DEBOUNCE_MAX = 60.0
+"""Seconds after a fatal line, while lines keep coming, to its diagnosis; never less than the quiet that a site asks for."""
 BASELINE_DAYS = 30
 """Days that clean runs of a job family are remembered: one that rests for longer runs other code when it is back."""
 WEBHOOKS_PER_SECOND = 20.0
@@ -563,6 +565,7 @@ def _worker_config(settings: Settings, poll: float) -> WorkerConfig:
     timing = Timing(
         exit_grace=grace,
         fatal_debounce=settings.fatal_debounce_seconds,
+        fatal_debounce_max=max(FATAL_DEBOUNCE_MAX, settings.fatal_debounce_seconds),
         exit_grace_after_fatal=min(grace, EXIT_GRACE_AFTER_FATAL),
     )
     return WorkerConfig(

@@ -16,7 +16,7 @@ class Timing:
 
     exit_grace: float
     fatal_debounce: float
-    fatal_debounce_max: float = 60.0
+    fatal_debounce_max: float
     exit_grace_after_fatal: float = 0.3
 
 

@@ -116,7 +116,7 @@ PROMETHEUS_SECONDS = 5.0
 EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
 FATAL_DEBOUNCE_MAX = 60.0
-"""Seconds after a fatal line, while lines keep coming, to its diagnosis; never less than the quiet that a site asks for."""
+"""Seconds from a fatal line to its diagnosis while lines keep coming; at least the quiet that a site asks for."""
 BASELINE_DAYS = 30
 """Days that clean runs of a job family are remembered: one that rests for longer runs other code when it is back."""
 WEBHOOKS_PER_SECOND = 20.0

@@ -9,7 +9,7 @@ from diagnoser.compress.delta import FATAL, Delta, FilledRows, TemplateStats
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.compress.line_masking import blurred
-from diagnoser.compress.lines import clean
+from diagnoser.compress.lines import clean_text, count_lines, may_hold_records
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.sampling import apply_limits, of_smallest_hash
 from diagnoser.compress.template_cache import shapes
@@ -49,7 +49,7 @@ class Compressor:
         self._delta.cut_bytes += block.missing
         self._delta.cut_lines += bool(block.missing)
         # How one carriage return is read can depend on the first one of a block.
-        if len(block.data) > _SMALL or b"\r" in block.data or b'"log":' in block.data:
+        if len(block.data) > _SMALL or b"\r" in block.data or may_hold_records(block.data):
             self._feed_large(block)
         elif block.data:
             self._waiting.append(block)
@@ -68,7 +68,7 @@ class Compressor:
     def _feed_large(self, block: LineBlock) -> None:
         number = block.first
         for data in _chunks(block.data):
-            count = data.count(b"\n") + (not data.endswith(b"\n"))
+            count = count_lines(data)
             start = number - block.first
             times = block.times[start : start + count] if block.times is not None else None
             self._chunk([LineBlock(block.stream, data, number, times, block.received, arrivals=block.arrivals)])
@@ -81,8 +81,8 @@ class Compressor:
 
     def has_fatal(self, data: bytes) -> bool:
         """Whether the delta of these lines would be fatal, for much less than the delta costs."""
-        cleaned = clean(data)
-        blurs = blurred(cleaned.text).split(b"\n")
+        text = clean_text(data)
+        blurs = blurred(text).split(b"\n")
         templates = self._shapes.of(set(blurs))
         watched = set()
         for blur, template in templates.items():
@@ -92,7 +92,7 @@ class Compressor:
                 watched.add(blur)
         if not watched:
             return False
-        for line, blur in zip(cleaned.lines, blurs, strict=True):
+        for line, blur in zip(text.split(b"\n"), blurs, strict=True):
             if blur in watched and flags_and_signature(templates[blur], line)[0] & FATAL:
                 return True
         return False

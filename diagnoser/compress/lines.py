@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 import orjson
+import re2
 
-from diagnoser.compress.line_masking import bare
+from diagnoser.compress.line_masking import bare, latin1
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.dialects import Dialect, Prefix, prefixes
 from diagnoser.records import batches
@@ -19,6 +20,7 @@ from diagnoser.records import batches
 LONGEST = 8192
 """Most bytes read and kept of a line; the middle of longer ones is cut, and the cut is counted."""
 
+_NEWLINE = ord("\n")
 _FEW = 8
 """Up to this many states of a line, looking for equal ones is not worth it."""
 
@@ -37,12 +39,33 @@ _TITLE = re.compile(rb"\s*(?:[^\n:|%]{0,80}:)?\s*")
 
 def measure(data: bytes) -> tuple[int, int]:
     """(lines, how many of them are longer than ``LONGEST``), a last one without its newline included."""
+    if not has_long_line(data):
+        return count_lines(data), 0
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+    lengths = np.diff(ends, prepend=-1, append=len(data)) - 1
+    return count_lines(data), int(np.count_nonzero(lengths > LONGEST))
+
+
+def count_lines(data: bytes) -> int:
+    """The lines of a block, a last one without its newline included."""
     unended = not data.endswith(b"\n")
     if len(data) <= LONGEST:
-        return data.count(b"\n") + unended, 0
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
-    lengths = np.diff(ends, prepend=-1, append=len(data)) - 1
-    return len(ends) + unended, int(np.count_nonzero(lengths > LONGEST))
+        return data.count(b"\n") + unended
+    return (
+        int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE)) + unended
+    )  # in a tenth of the time that ``count`` takes
+
+
+def has_long_line(data: bytes) -> bool:
+    """Whether a line is longer than ``LONGEST``. Each step goes on behind the last line end within reach, so that
+    hardly a byte is looked at.
+    """
+    start = 0
+    while len(data) - start > LONGEST:
+        start = data.rfind(b"\n", start, start + LONGEST + 1) + 1
+        if not start:
+            return True
+    return False
 
 
 class Cleaned(NamedTuple):
@@ -69,7 +92,7 @@ def clean(data: bytes) -> Cleaned:
     lines = data.split(b"\n")
     painted = _paint(data, first_return, lines) if first_return >= 0 else 0
     cut_lines = cut_bytes = 0
-    if len(data) > LONGEST and max(map(len, lines)) > LONGEST:
+    if has_long_line(data):
         for index, line in enumerate(lines):
             if len(line) > LONGEST:
                 lines[index], missing = cut(line)
@@ -77,9 +100,17 @@ def clean(data: bytes) -> Cleaned:
     return Cleaned(lines, cut_lines, cut_bytes, painted, b"\n".join(lines) if cut_lines or first_return >= 0 else data)
 
 
+def clean_text(data: bytes) -> bytes:
+    """The text of ``clean`` alone, which mostly needs no list of lines."""
+    text = _without_codes(data.removesuffix(b"\n"))
+    if b"\r" in text or has_long_line(text):
+        return clean(data).text
+    return text
+
+
 def _without_codes(data: bytes) -> bytes:
     """Remove what no terminal shows. A search in C decides whether a pattern has to be run at all."""
-    if b'"log":' in data:
+    if may_hold_records(data):
         data = _RECORD.sub(_opened, data)
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
@@ -88,6 +119,14 @@ def _without_codes(data: bytes) -> bytes:
     return data
 
 
+def may_hold_records(data: bytes) -> bool:
+    """Whether a record of docker's JSON log driver may be among the lines."""
+    if len(data) <= LONGEST:
+        return b'"log":' in data
+    return _LOG_FIELD.search(data) is not None  # by the call dearer than ``in``, by the byte much cheaper
+
+
+_LOG_FIELD = re2.compile(b'"log":', latin1())
 _RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log": ?")[^\n]+\}\r?$')
 _RECORD_FIELDS = frozenset({"log", "stream", "time", "attrs"})
 """A shipper's record says more: who printed the line."""

@@ -16,6 +16,7 @@ import zstandard
 from diagnoser.compress.codec import read_together
 from diagnoser.compress.compressor import Compressor
 from diagnoser.compress.delta import Delta
+from diagnoser.compress.lines import count_lines
 from diagnoser.compress.sampling import apply_limits
 from diagnoser.model import LineBlock, Provenance, Stream
 from diagnoser.model.errors import BadInput
@@ -102,7 +103,7 @@ def joined(blocks: Iterable[LineBlock]) -> Iterator[LineBlock]:
                 yield _join(run)
                 run = []
             run.append(block)
-            next_first = block.first + block.lines
+            next_first = block.first + count_lines(block.data)
         yield _join(run)
 
 

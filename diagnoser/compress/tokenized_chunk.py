@@ -14,7 +14,7 @@ from diagnoser.compress import line_masking
 from diagnoser.compress.delta import LinePosition
 from diagnoser.compress.lines import clean
 from diagnoser.compress.template_cache import CachedTemplate, TemplateCache
-from diagnoser.dialects.prefixes import HEADS_OF_LINES, read_prefix
+from diagnoser.dialects.prefixes import head_of, read_prefix
 from diagnoser.model import LineBlock
 
 Codes = NDArray[np.int64]
@@ -46,9 +46,11 @@ class TokenizedChunk:
             self.starts = [0, *accumulate(map(attrgetter("lines"), blocks))]
         found = cache.of(blurs)
         self.templates: list[CachedTemplate] = list(map(found.__getitem__, blurs))
-        if any(map(attrgetter("prefixed"), self.templates)):
-            heads: list[bytes] = HEADS_OF_LINES.findall(text)
-            heads += [b""] * (len(self.lines) - len(heads))  # a last empty line is not found
+        prefixed = np.fromiter(map(attrgetter("prefixed"), self.templates), np.bool_, len(self.templates))
+        if prefixed.any():
+            heads = [b""] * len(self.lines)
+            for index in np.flatnonzero(prefixed[self.shapes]).tolist():
+                heads[index] = head_of(self.lines[index])
             self.heads, self.line_heads = _numbered(heads)
 
     @cached_property
@@ -59,9 +61,13 @@ class TokenizedChunk:
     @cached_property
     def line_voices(self) -> list[str]:
         """The voice of each line."""
+        return self.voices_of(0, len(self.lines))
+
+    def voices_of(self, low: int, high: int) -> list[str]:
+        """The voices of the lines from one index up to another."""
         if not self.heads:
-            return [""] * len(self.lines)
-        return list(map(self.voices.__getitem__, self.line_heads.tolist()))
+            return [""] * (high - low)
+        return list(map(self.voices.__getitem__, self.line_heads[low:high].tolist()))
 
     @cached_property
     def line_blocks(self) -> Codes:

@@ -79,9 +79,10 @@ class RetentionPolicy:
         self._first = self._block.first - self._low
         self._whole = self._small or self._high - self._low <= 2 * window
         if self._whole:
-            self._all_rows()
+            self._span(self._low, self._high)
         else:
-            self._rows((*range(self._low, self._low + window), *range(self._high - window, self._high)))
+            self._span(self._low, self._low + window)
+            self._span(self._high - window, self._high)
             if cut.heads:
                 self._tails(lasts.setdefault(self._block.stream, {}))
         if self._is_looked_at(number):
@@ -143,17 +144,19 @@ class RetentionPolicy:
         for index in indices:
             self._row(index)
 
-    def _all_rows(self) -> None:
-        """A row for each line of the block."""
-        cut, block, low, high = self._cut, self._block, self._low, self._high
-        numbers, lines = range(block.first, block.first + high - low), cut.lines[low:high]
+    def _span(self, low: int, high: int) -> None:
+        """A row for each line of a part of the block."""
+        cut, block = self._cut, self._block
+        numbers, lines = range(self._first + low, self._first + high), cut.lines[low:high]
         templates = list(map(cut.templates.__getitem__, cut.shapes[low:high].tolist()))
         if self._plain:
             kinds = [(template.kind, template.mark) for template in templates]
         else:
             kinds = list(map(flags_and_signature, templates, lines))
-        times = repeat(0.0) if block.times is None else map(_real, block.times)
-        voices = cut.line_voices[low:high]
+        times: Iterable[float] = repeat(0.0)
+        if block.times is not None:
+            times = map(_real, block.times[low - self._low : high - self._low])
+        voices = cut.voices_of(low, high)
         arrivals = map(block.received_at, numbers) if block.arrivals else repeat(block.received)
         rows = (
             (number, line, voice, kind, mark, time, received)

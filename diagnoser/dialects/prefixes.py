@@ -35,9 +35,7 @@ def any_of(sources: Iterable[str], heads: Iterable[str] = HEADS) -> str:
 _STAMPS = f"(?>(?:{any_of(dialect.source for dialect in PEELED if dialect.is_stamp)})*)"
 _NAMES = f"(?>(?:(?:{any_of(dialect.source for dialect in PEELED if not dialect.is_stamp)}){_STAMPS})*)"
 _PREFIXES = re.compile((_STAMPS + _NAMES).encode())
-HEADS_OF_LINES = re.compile(f"(?m)^{_STAMPS}({_NAMES}).*\\n?".encode())
-"""Applied to a block, finds the prefix of every line (empty where there is none), in order, without its stamps: those
-differ from line to line and tell nobody apart."""
+_HEAD = re.compile(f"{_STAMPS}({_NAMES})".encode())
 _READERS = [re.compile(dialect.prefix.encode()) for dialect in PEELED]
 _OPENINGS = [re.compile(dialect.prefix.encode()) for dialect in DIALECTS if dialect.opens]
 LOGGER = re.compile(next(dialect.prefix for dialect in CARRIERS if dialect.is_stamp))
@@ -83,6 +81,13 @@ class Prefix(NamedTuple):
             inner.pod or self.pod,
             self.pid if inner.pid < 0 else inner.pid,
         )
+
+
+def head_of(line: bytes) -> bytes:
+    """The prefix of a line, empty where it has none, without its stamps: those differ from line to line and tell nobody
+    apart."""
+    match = _HEAD.match(line)
+    return match[1] if match else b""
 
 
 def split_prefix(line: bytes) -> tuple[bytes, bytes]:

@@ -20,7 +20,6 @@ from diagnoser.records import batches
 LONGEST = 8192
 """Most bytes read and kept of a line; the middle of longer ones is cut, and the cut is counted."""
 
-_NEWLINE = ord("\n")
 _FEW = 8
 """Up to this many states of a line, looking for equal ones is not worth it."""
 
@@ -41,7 +40,7 @@ def measure(data: bytes) -> tuple[int, int]:
     """(lines, how many of them are longer than ``LONGEST``), a last one without its newline included."""
     if not has_long_line(data):
         return count_lines(data), 0
-    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+    ends = np.flatnonzero(np.frombuffer(data, np.uint8) == ord("\n"))
     lengths = np.diff(ends, prepend=-1, append=len(data)) - 1
     return count_lines(data), int(np.count_nonzero(lengths > LONGEST))
 
@@ -52,14 +51,12 @@ def count_lines(data: bytes) -> int:
     if len(data) <= LONGEST:
         return data.count(b"\n") + unended
     return (
-        int(np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE)) + unended
+        int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n"))) + unended
     )  # in a tenth of the time that ``count`` takes
 
 
 def has_long_line(data: bytes) -> bool:
-    """Whether a line is longer than ``LONGEST``. Each step goes on behind the last line end within reach, so that
-    hardly a byte is looked at.
-    """
+    """Whether a line is longer than ``LONGEST``. Each step goes on behind the last line end within reach."""
     start = 0
     while len(data) - start > LONGEST:
         start = data.rfind(b"\n", start, start + LONGEST + 1) + 1

@@ -51,8 +51,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     _timer: asyncio.TimerHandle | None = None
     _deadline = inf
-    """When the client is late, in the loop's time. The timer, which is set again only when it has run out or would run
-    out later, costs a request less than one that follows each of its parts."""
+    """When the client is late, in the loop's time. The timer mostly runs out earlier, and is set again then."""
     _in_head = False
     _in_body = False
     _head_bytes = 0

@@ -9,7 +9,7 @@ from diagnoser.compress.delta import FATAL, Delta, FilledRows, TemplateStats
 from diagnoser.compress.filters import FilterSet
 from diagnoser.compress.limits import DEFAULT_LIMITS, CompressorLimits
 from diagnoser.compress.line_masking import blurred
-from diagnoser.compress.lines import clean_text, count_lines, may_hold_records
+from diagnoser.compress.lines import clean_text, count_lines
 from diagnoser.compress.prefilter import Prefilter
 from diagnoser.compress.sampling import apply_limits, of_smallest_hash
 from diagnoser.compress.template_cache import shapes
@@ -49,7 +49,7 @@ class Compressor:
         self._delta.cut_bytes += block.missing
         self._delta.cut_lines += bool(block.missing)
         # How one carriage return is read can depend on the first one of a block.
-        if len(block.data) > _SMALL or b"\r" in block.data or may_hold_records(block.data):
+        if len(block.data) > _SMALL or b"\r" in block.data or b'"log":' in block.data:
             self._feed_large(block)
         elif block.data:
             self._waiting.append(block)

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 import orjson
-import re2
 
-from diagnoser.compress.line_masking import bare, latin1
+from diagnoser.compress.line_masking import bare
 from diagnoser.compress.pattern_masking import blur
 from diagnoser.dialects import Dialect, Prefix, prefixes
 from diagnoser.records import batches
@@ -50,9 +49,8 @@ def count_lines(data: bytes) -> int:
     unended = not data.endswith(b"\n")
     if len(data) <= LONGEST:
         return data.count(b"\n") + unended
-    return (
-        int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n"))) + unended
-    )  # in a tenth of the time that ``count`` takes
+    # in a tenth of the time that ``count`` takes
+    return int(np.count_nonzero(np.frombuffer(data, np.uint8) == ord("\n"))) + unended
 
 
 def has_long_line(data: bytes) -> bool:
@@ -107,7 +105,7 @@ def clean_text(data: bytes) -> bytes:
 
 def _without_codes(data: bytes) -> bytes:
     """Remove what no terminal shows. A search in C decides whether a pattern has to be run at all."""
-    if may_hold_records(data):
+    if b'"log":' in data:
         data = _RECORD.sub(_opened, data)
     if b"\x1b" in data:
         data = _ANSI.sub(b"", data)
@@ -116,14 +114,6 @@ def _without_codes(data: bytes) -> bytes:
     return data
 
 
-def may_hold_records(data: bytes) -> bool:
-    """Whether a record of docker's JSON log driver may be among the lines."""
-    if len(data) <= LONGEST:
-        return b'"log":' in data
-    return _LOG_FIELD.search(data) is not None  # by the call dearer than ``in``, by the byte much cheaper
-
-
-_LOG_FIELD = re2.compile(b'"log":', latin1())
 _RECORD = re.compile(rb'(?m)^\{(?=[^\n]{0,200}"log": ?")[^\n]+\}\r?$')
 _RECORD_FIELDS = frozenset({"log", "stream", "time", "attrs"})
 """A shipper's record says more: who printed the line."""

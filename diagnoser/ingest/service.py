@@ -46,7 +46,7 @@ CURSORS_KNOWN = 100_000
 INLINE_BYTES = 64 << 10
 """Smaller bodies are parsed on the event loop: a thread would cost more."""
 INLINE_BUILD_BYTES = 256 << 10
-"""A commit of less is also made there: 2 ms at most, where another thread costs each commit about a third of one."""
+"""A commit of less is also built there: it takes milliseconds, and a thread would cost each one more."""
 PENDING_BYTES = 256 << 20
 """Log text that waits for the database. Beyond that, requests get 503: a shipper keeps its lines and comes again."""
 RAW_BYTES = 512 << 10

@@ -6,13 +6,12 @@ Each has a twin of the framework's behind it, by which it is described.
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from typing import Any
 
 from fastapi import Request, Response
 from fastapi.exceptions import RequestValidationError
 from pydantic import ConfigDict, Field, ValidationError
-from starlette.datastructures import QueryParams
 from starlette.routing import BaseRoute, Route, compile_path
 
 from diagnoser.ingest import RecordDefaults, protocols
@@ -177,17 +176,11 @@ async def _sender(request: Request, protocol: Protocol) -> Credential:
 def _defaults(request: Request, protocol: Protocol, caller: Credential) -> RecordDefaults:
     """What the query says of all lines. Raises OutOfScope; RequestValidationError, as the framework does."""
     try:
-        query = _read_query(_query_shape(protocol), request.scope["query_string"])
+        query = _query_shape(protocol).model_validate(dict(request.query_params))
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise RequestValidationError([{**fault, "loc": ("query", *fault["loc"])} for fault in faults]) from None
     return query.defaults(caller)
-
-
-@lru_cache(maxsize=4096)
-def _read_query(shape: type[ShipperQuery], query: bytes) -> ShipperQuery:
-    """Read once what a stream says with each of its requests. Raises ValidationError."""
-    return shape.model_validate(dict(QueryParams(query)))
 
 
 def _query_shape(protocol: Protocol) -> type[ShipperQuery]:

@@ -4,7 +4,7 @@ import re
 import secrets
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bind_contextvars, reset_contextvars
+from structlog.contextvars import bound_contextvars
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -71,8 +71,5 @@ class RequestIds:
                 message["headers"] = [*message["headers"], (REQUEST_ID, own)]
             await send(message)
 
-        before = bind_contextvars(request=own.decode())
-        try:
+        with bound_contextvars(request=own.decode()):
             await self.app(scope, receive, named)
-        finally:
-            reset_contextvars(**before)

@@ -8,7 +8,6 @@ socket, lives for ``head_seconds``, and is the first to go when there are too ma
 import asyncio
 import resource
 from dataclasses import dataclass, replace
-from math import inf
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -50,8 +49,6 @@ class BoundedProtocol(HttpToolsProtocol):
     """Connections without a complete head, idle ones among them; the one that has waited longest comes first."""
 
     _timer: asyncio.TimerHandle | None = None
-    _deadline = inf
-    """When the client is late, in the loop's time. The timer mostly runs out earlier, and is set again then."""
     _in_head = False
     _in_body = False
     _head_bytes = 0
@@ -74,13 +71,12 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self.waiting.pop(self, None)
-        if self._timer:
-            self._timer.cancel()
+        self._stop()
 
     def data_received(self, data: bytes) -> None:
         if self._in_body:
             self._restart(self.limits.body_seconds)
-        elif self._deadline == inf:
+        elif self._timer is None:
             self._restart(self.limits.head_seconds)
         self._other_bytes += len(data)
         super().data_received(data)
@@ -90,7 +86,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
-        if self._deadline == inf:
+        if self._timer is None:
             self._restart(self.limits.head_seconds)
 
     def on_url(self, url: bytes) -> None:
@@ -113,7 +109,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._in_body, self._other_bytes = False, 0
-        self._deadline = inf
+        self._stop()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -159,19 +155,13 @@ class BoundedProtocol(HttpToolsProtocol):
             raise _HeadTooLarge
 
     def _restart(self, seconds: float) -> None:
-        self._deadline = self.loop.time() + seconds
-        if self._timer and self._timer.when() > self._deadline:
+        self._stop()
+        self._timer = self.loop.call_later(seconds, self._expire)
+
+    def _stop(self) -> None:
+        if self._timer:
             self._timer.cancel()
             self._timer = None
-        if self._timer is None:
-            self._timer = self.loop.call_at(self._deadline, self._look)
-
-    def _look(self) -> None:
-        self._timer = None
-        if self.loop.time() >= self._deadline:
-            self._expire()
-        elif self._deadline < inf:
-            self._timer = self.loop.call_at(self._deadline, self._look)
 
     def _expire(self) -> None:
         """A body that waits for us, because reading is paused, is not late."""

@@ -201,13 +201,13 @@ class Compression(TypedDict):
 AskReason = Literal[
     "unknown",
     "unsure",
+    "close_rival",
     "belied_end",
     "explanation",
     "heuristic",
     "generic_rule",
     "consequence",
     "guess",
-    "close_rival",
     "unsure_location",
 ]
 

@@ -108,7 +108,18 @@ def test_any_bytes_give_one_bounded_line_for_each_newline(data: bytes) -> None:
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\n", b"a", b"a\n", b"a\nb", b"\n" * 9000, b"x" * LONGEST + b"\n", b"x" * (LONGEST + 1), b"a\n" * 5000],
+    [
+        b"",
+        b"\n",
+        b"a",
+        b"a\n",
+        b"a\nb",
+        b"\n" * 9000,
+        b"x" * LONGEST + b"\n",
+        b"x" * (LONGEST + 1),
+        b"a\n" * 5000,
+        b"x" * LONGEST + b"\n" + b"y" * (LONGEST + 1),
+    ],
 )
 def test_lines_are_measured_as_splitting_measures_them(data: bytes) -> None:
     """With and without a last newline, in small and large bodies, long lines counted."""

@@ -196,6 +196,7 @@ MENTIONS = (
         r"\(pid=\d{1,8}, ip=([\w.:-]{1,80})[,)]",
         ("ray.exceptions.RayTaskError(KeyError): ray::T.step() (pid=811, ip=10.0.0.3, actor_id=77aa)", "10.0.0.3"),
     ),
+    _host(r"^\s{0,9}ip: ((?:\d{1,3}\.){3}\d{1,3})\s*$", ("\tip: 10.0.0.3", "10.0.0.3")),
     _host(
         r"\b[Ww]orker '?(?:tcp|tls|ucx)://([\w.-]{1,80}):\d{2,5}",
         ("distributed.worker - ERROR - Worker tcp://10.0.0.3:40331 failed", "10.0.0.3"),

@@ -13,6 +13,8 @@ from diagnoser.rules.schema import Role
 
 _TRIES = re.compile(r", in (?:mkdir|makedirs|touch|unlink|remove|rename|replace|rmtree)$")
 """Frames of functions that try first and make what is missing when that fails."""
+_TASK = re.compile(r"\bRayTaskError\((\w+)\): ray::")
+"""Ray names the class of what was raised where the task ran."""
 _QUOTED = 60
 """Lines below an exception within which the one that it quotes is printed."""
 
@@ -61,6 +63,22 @@ def named_by_words(candidate: Candidate, log: RuleLog) -> Candidate:
     if kind is not candidate.type:
         return _renamed(candidate, kind, by, candidate.why)
     return candidate if candidate.is_by_rule else replace(candidate, by=by)
+
+
+def named_by_task(candidate: Candidate, log: RuleLog) -> Candidate:
+    """What Ray raises where the caller waits gets the type of the class it quotes: all that is known of an error that
+    was printed nowhere else."""
+    if candidate.role is not Role.WRAPPER:
+        return candidate
+    task = _TASK.search(log.body_of(candidate))
+    if task is None:
+        return candidate
+    quoted = log.tables.exceptions.read(task[1], "")
+    if quoted.role is Role.WRAPPER:
+        return candidate
+    return replace(
+        candidate, type=quoted.type, mitigation="", action=None, why="Ray names the class that the task raised"
+    )
 
 
 def _shows_only_class(candidate: Candidate) -> bool:

@@ -24,6 +24,7 @@ _BY_CLASS: tuple[_Source, ...] = (sources.from_traces, sources.from_terminations
 _NAMING: tuple[_Refinement, ...] = (
     refinements.named_by_context,
     refinements.named_by_words,
+    refinements.named_by_task,
     refinements.at_assert,
 )
 """What an exception is, and where, by more than its class."""

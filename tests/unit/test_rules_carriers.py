@@ -42,6 +42,14 @@ def test_an_error_whose_message_is_a_traceback_is_shown_where_that_ends() -> Non
     assert found.type == "index_error" and found.root_cause is not None and found.root_cause.line == 4
 
 
+def test_an_error_of_a_ray_task_is_named_by_the_class_that_ray_quotes() -> None:
+    """Of an error that was printed nowhere else only its class is known; a class that quotes again says nothing."""
+    quoted = "ray.exceptions.RayTaskError({}): ray::Trainer.fit() (pid=71, ip=10.9.8.7)"
+    assert verdict(*TRACE, quoted.format("OutOfMemoryError"), *TRACE[1:]).type == "out_of_memory_error"
+    assert verdict(*TRACE, quoted.format("OutOfMemoryError"), *TRACE[1:], "KeyError: 'x'").type == "key_error"
+    assert verdict(*TRACE, quoted.format("WorkerGroupError"), *TRACE[1:]).type == "called_process_error"
+
+
 def test_an_error_of_a_ray_worker_group_is_that_of_the_worker() -> None:
     """Ray Train quotes the worker's exception; its own names nothing."""
     inner = ["Traceback (most recent call last):", '  File "/code/run.py", line 4, in loop', "ValueError: label 99"]

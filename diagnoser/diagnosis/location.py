@@ -56,6 +56,8 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
         return verdict.Localization(slow=slow)
     alike = _alike(causal)
     spot = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
+    if root.blame is Blame.PEER and ranks.is_of_printer(spot, evidence.lines[root.line]):
+        spot = replace(spot, node=None)
     rank, node = _place_root(evidence, causal, root, launch, spot)
     node = names.canonical(node)
     text = evidence.lines[root.line].body

@@ -109,6 +109,11 @@ MENTIONS = (
         ("Barrier timed out. The first task at fault: task 6", "6"),
     ),
     _failed(
+        rf"\bmake(?:\[\d+\])?: \*\*\* \[(?:[^\]\n]{{0,100}}[ :/])?{_PROCESS_NOUN}[-_.]?(\d{{1,6}})\] "
+        rf"(?!.*\(ignored\)){_NOT_WELL}",
+        ("make: *** [Makefile:10: rank-2] Error 1", "2"),
+    ),
+    _failed(
         r"called MPI_Abort\(.{0,60}, -?\d{1,6}\) - process (\d{1,6})",
         ("application called MPI_Abort(MPI_COMM_WORLD, 1) - process 3", "3"),
     ),
@@ -237,7 +242,7 @@ SYSLOG = re.compile(
 )
 """What the system log of a node puts in front: time, host, program."""
 _WORLD_SIZE = re.compile(
-    r"(?i)(?<![a-z])(?<!local_)(?:world[ _]?size|n_?ranks|num_processes)\b[\"' :=]{1,4}(\d{1,6})\b"
+    r"(?i)(?<![a-z])(?<!local_)(?:world[ _]?size|n_?ranks|num_processes|world(?=[\"']?[:=]))\b[\"' :=]{1,4}(\d{1,6})\b"
 )
 _NODE_COUNT = re.compile(
     r"(?i)(?<![a-z])(?:slurm_|pet_)?(?:n_?nodes|num_(?:nodes|machines|hosts))\b[\"' :=]{1,4}(\d{1,5})\b(?!:)"

@@ -50,6 +50,14 @@ class ProgressTimeline:
         return of_streams
 
     @cached_property
+    def _on_node(self) -> dict[str, set[int | str]]:
+        """The processes that print from each node."""
+        processes = defaultdict[str, set[int | str]](set)
+        for line in self._evidence.lines:
+            processes[line.node].add(line.process)
+        return processes
+
+    @cached_property
     def _steps(self) -> "_PointOrders":
         return _PointOrders(self._evidence.steps, self._only)
 
@@ -61,9 +69,12 @@ class ProgressTimeline:
         """Whether training advanced by more than ``steps`` different steps after ``line``.
 
         Where the rank that printed the line had told its own steps before, only its own count: others train on for a
-        moment without it, or to their own end. The same for a node or pod where no ranks are known.
+        moment without it, or to their own end. The same for a node or pod where no ranks are known, and for all
+        that print from a node, after a line of the node itself.
         """
         ranks: _Processes | None = frozenset({line.process}) - {-1}
+        if line.rank < 0 and line.node:
+            ranks = frozenset(self._on_node[line.node])
         if not ranks or not self._steps.has_before(line, ranks):
             ranks = None
         return self._steps.advanced(line, ranks, steps)
@@ -277,6 +288,4 @@ def restarts(evidence: Evidence) -> list[int]:
 def _is_finite(point: Progress) -> bool:
     """Whether it has a loss or a gradient norm, and neither is NaN or infinite."""
     values = [value for value in (point.loss, point.grad_norm) if value is not None]
-    if not bool(values):
-        return False
-    return all(map(math.isfinite, values))
+    return bool(values) and all(map(math.isfinite, values))

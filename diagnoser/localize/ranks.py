@@ -40,6 +40,7 @@ _ONE_NODE = 8
 """Most ranks that one node holds: in a job no larger, the only node that the log names is the node of all ranks."""
 _ADDRESS = re.compile(r"[\d.]+$|[\da-fA-F:]*:[\da-fA-F:]*$")
 """Where a node is known by its address only, a name in the line itself is better."""
+_LAST_OF_HEAD = re.compile(r"(?:^|\s)([A-Za-z][\w-]{1,80}): ?$")
 _RANK_OF, _NODE_OF = attrgetter("rank"), attrgetter("node")
 _BY_ITSELF = attrgetter("by_itself")
 
@@ -380,13 +381,9 @@ def _rank_raised_next(report: _Report) -> int | None:
     if _is_uncaught(report):
         return None
     line, after = report.line, report.lines[report.at + 1 : report.at + 2]
-    if max(line.rank, line.task) >= 0:
+    if line.body != line.text or max(line.rank, line.task) >= 0:
         return None
-    if line.body != line.text:
-        return None
-    if _OF_OTHERS.search(line.body):
-        return None
-    if not after:
+    if not after or _OF_OTHERS.search(line.body):
         return None
     if (after[0].stream, after[0].number) != (line.stream, line.number + 1):
         return None
@@ -515,10 +512,18 @@ def _rank_on_node(report: _Report) -> int | None:
     return only({rank for rank, node in nodes.items() if _short(node) == _short(report.node or "")})
 
 
+def _rank_alone(report: _Report) -> int | None:
+    """The only rank of a job that says that it has one, where no line is of another."""
+    if _world_sizes(report.lines) != {1}:
+        return None
+    return None if any(line.rank > 0 for line in report.lines) else 0
+
+
 _STATED_RANKS: Mapping[str, _RankSource] = {
     "report of a failed rank": _rank_reported,
     "next complaint": _rank_complaining_next,
     "only rank of the node": _rank_on_node,
+    "only rank of the job": _rank_alone,
 }
 """Where neither the line nor the launcher's tables tell the rank."""
 
@@ -572,12 +577,25 @@ def _node_of_rank(report: _Report) -> str | None:
 
 
 _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
-    "printer": lambda report: report.line.node,
+    "printer": lambda report: report.line.node or _machine_in_head(report.line),
     "task": lambda report: report.launch.task_nodes.get(report.line.task),
     "pod": lambda report: report.launch.pods.get(report.line.instance),
     "only node": lambda report: None if _is_elsewhere(report) else report.launch.only_node,
 }
 """Where neither message nor rank tells the node: whoever printed the line ran on it."""
+
+
+def _machine_in_head(line: Line) -> str | None:
+    """The machine whose name and a colon stand in front of every line of the log, which tells no process apart."""
+    head = _LAST_OF_HEAD.search(line.text.removesuffix(line.body))
+    return only(stream_names.machines_among(head.groups())) if head else None
+
+
+def is_of_printer(spot: Spot, line: Line) -> bool:
+    """Whether the node is where the line was printed, though the line names another rank than who printed it."""
+    if spot.rank_source not in {"message", "rule"} or spot.rank == line.known_rank:
+        return False
+    return spot.node_source in {"parallel shell", *_PRINTER_SOURCES}
 
 
 def _is_elsewhere(report: _Report) -> bool:
@@ -596,9 +614,7 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
     """The one rank of a job of known size that did not complain of its peer, where all others did."""
     sizes = _world_sizes(evidence.lines)
     silent = set(range(min(max(sizes, default=0), _MOST))).difference(complained)
-    if len(silent) != 1:
-        return None
-    if len(sizes) != 1:
+    if (len(silent), len(sizes)) != (1, 1):
         return None
     if not complained:
         return None
@@ -607,10 +623,7 @@ def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
 
 def _world_sizes(lines: Iterable[Line]) -> set[int]:
     """The numbers of ranks that lines state."""
-    sizes = set[int]()
-    for line in lines:
-        sizes.update(mentions.world_sizes(line.body))
-    return sizes
+    return set(chain.from_iterable(mentions.world_sizes(line.body) for line in lines))
 
 
 def _with_first_failure(report: _Report) -> _Report:
@@ -635,9 +648,7 @@ def _marked_first(launch: LauncherTopology) -> tuple[int, str | None] | None:
 
 def _first_child(launch: LauncherTopology) -> tuple[int, str | None] | None:
     """The first child that the job's only agent saw fail, where it prints no table."""
-    if launch.failures:
-        return None
-    if not launch.children:
+    if launch.failures or not launch.children:
         return None
     return launch.children[0], None
 

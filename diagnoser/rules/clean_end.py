@@ -241,11 +241,11 @@ class _Log:
 
     @cached_property
     def trained(self) -> bool:
-        """Whether the log is one of training: some rank counts more than one step, or a loop prints a measure."""
+        """Whether the log is one of training: ranks count steps, a loop prints a measure, or a bar fills."""
         counted = Counter(map(attrgetter("rank"), self.steps))
-        if max(counted.values(), default=0) > _TRAINED:
+        if self.processes.found.measured or max(counted.values(), default=0) > _TRAINED:
             return True
-        return bool(self.processes.found.measured)
+        return any("100%|" in line.body for line in self.evidence.job_lines)
 
     @cached_property
     def loop_ends(self) -> dict[Stream, int]:

@@ -82,7 +82,7 @@ class RunTimeline:
         if candidate.last_words:
             return False
         if line.names_process:
-            return self.ended.outlived(candidate.line, line)
+            return self.ended.outlived(candidate.line, line) or _is_caught(candidate, self.evidence)
         if candidate.exit:
             return False
         if candidate.trace >= 0 and self.evidence.tracebacks[candidate.trace].left_program:
@@ -300,8 +300,8 @@ def _comes_after(candidate: Candidate, end: Candidate) -> bool:
 
 
 def _is_caught(candidate: Candidate, evidence: Evidence) -> bool:
-    """Whether the process of an exception, which the log tells from others, spoke on."""
-    if candidate.trace < 0:
+    """Whether an exception stayed within its program, and its process, which the log tells from others, spoke on."""
+    if candidate.trace < 0 or left_program(evidence, candidate):
         return False
     if not evidence.lines[candidate.line].names_process:
         return False

@@ -20,7 +20,8 @@ _DEEP = re.compile(r"^\s+\S|^[\s~^]*$")
 _HEAD = re.compile(f"{_START.pattern}|{_FRAME.pattern}")
 _PART = re.compile(f"{_START.pattern}|{_FRAME.pattern}|{_CHAIN.pattern}")
 """Any line that a traceback begins with, seen at one look: most lines are none."""
-_INDENTED = re.compile(r"[ \t]\s*\S")
+_INDENTED = re.compile(r"(?!.*\d%\|)[ \t]\s*\S")
+"""A bar of progress is no part of a message."""
 _MESSAGE_LINES = 12
 _FAR = 64
 """Lines between two lines of one message, at most: other voices may have spoken in between."""

@@ -1,6 +1,7 @@
 """What the progress series tells."""
 
 import math
+from dataclasses import replace
 
 from diagnoser.localize import progress
 from diagnoser.localize.metric_breaks import loss_break
@@ -53,6 +54,16 @@ def test_training_went_on_after_several_steps() -> None:
     line = evidence([]).lines[0]
     assert not progress.ProgressTimeline(evidence(series(CALM[:4]))).went_on(line)
     assert progress.ProgressTimeline(evidence(series(CALM))).went_on(line)
+
+
+def test_after_a_line_of_a_node_only_what_prints_from_it_counts() -> None:
+    """A kernel's line has no rank: steps of ranks on other nodes do not show that the node's own went on."""
+    lines = [Line(Stream(), 4, "step 3", "step 3", rank, node=node) for rank, node in ((0, "cn00"), (1, "cn01"))]
+    kernel = Line(Stream(), 12, "NVRM: Xid 79", "NVRM: Xid 79", node="cn01")
+    points = [Progress(line=4, rank=1, time=0.0, step=3), *series(CALM)]
+    told = progress.ProgressTimeline(Evidence((*lines, kernel), progress=tuple(points)))
+    assert not told.went_on(kernel)
+    assert told.went_on(replace(kernel, node="cn00"))
 
 
 def test_the_same_step_again_is_no_progress() -> None:

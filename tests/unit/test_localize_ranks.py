@@ -22,6 +22,12 @@ TABLE = (
     "  rank      : 8 (local_rank: 0)",
     "  exitcode  : 1 (pid: 701)",
 )
+UNCAUGHT = (
+    "Traceback (most recent call last):",
+    '  File "/srv/fit.py", line 3, in <module>',
+    "    fit(rows['text'])",
+    "KeyError: 'text'",
+)
 
 
 def place(
@@ -259,3 +265,27 @@ def test_a_numbered_actor_is_the_rank() -> None:
     """The number counts the ranks where every actor has one."""
     texts = "(Fit[0] pid=71) step 1", "(Fit[1] pid=90) step 1", "(Fit[1] pid=90) KeyError: 'x'"
     assert placed_by_compressor(*texts, at=2) == 1
+
+
+def test_a_job_of_one_rank_fails_at_rank_0() -> None:
+    """A launcher that says that it starts one says the rank; a second size may be that of the job."""
+    assert place(log("starting world_size=1", "KeyError: 'x'"), 1)[0] == 0
+    assert place(log("starting world_size=1", "group world_size=2", "KeyError: 'x'"), 2)[0] is None
+
+
+def test_the_machine_in_front_of_all_lines_is_the_node() -> None:
+    """Behind a time it tells no processes apart, and is still where the run ran."""
+    text = "".join(f"Jan  2 03:04:0{second} cn017: {body}\n" for second, body in enumerate(UNCAUGHT))
+    root = ANALYZER.analyze(ANALYZER.read(io.BytesIO(text.encode())), Facts()).root_cause
+    assert root is not None
+    assert root.node == "cn017"
+
+
+def test_who_tells_of_a_peer_does_not_tell_where_it_ran() -> None:
+    """The coordinator names the task that it lost: its own host is no place of that one."""
+    task = "The following tasks are unhealthy (stopped sending heartbeats): /job:jax_worker/replica:0/task:2"
+    steps = "".join(f"cn0{number}: step 5 loss 0.9\n" for number in (1, 2, 3))
+    text = f"{steps}cn01: E0102 03:04:05.123456 771 service.cc:571] {task}\ncn01: E0102 03:04:06.123456 771 ending\n"
+    root = ANALYZER.analyze(ANALYZER.read(io.BytesIO(text.encode())), Facts()).root_cause
+    assert root is not None
+    assert (root.rank, root.node) == (2, None)

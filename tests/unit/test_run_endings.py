@@ -552,3 +552,12 @@ def test_a_rank_that_prints_rarely_is_not_behind_its_peers() -> None:
     assert diagnose(*steps).outcome is Outcome.COMPLETED
     stopped = [line for line in steps if "[rank1]" not in line or int(line.split()[2].split("/")[0]) < 80]
     assert diagnose(*stopped).outcome is not Outcome.COMPLETED
+
+
+@pytest.mark.parametrize(("error", "ended"), [(CAUGHT[1:], T.COMPLETED), (UNCAUGHT, T.KEY_ERROR)])
+def test_a_bar_that_fills_after_a_caught_exception_leads_to_a_clean_end(error: tuple[str, ...], ended: T) -> None:
+    """The bar is no part of the exception's message; an exception that left its program is none that was caught."""
+    bar = " Map (num_proc=4): 100%|##########| 4000/4000 [00:02<00:00, 1373.63 examples/s]"
+    done = "2031-01-02 03:04:36,001 - INFO - fit - done {'rows': 4000}"
+    told = [f"rows of part {letter} are read" for letter in "abcdefgh"]
+    assert diagnose(*(f"cn017: {line}" for line in (*told, *error, bar, done))).type is ended

@@ -42,7 +42,7 @@ class JobCheckpoint:
 
     output, uid: path and owner of the log file, where there is one. members: parts of the present launch that come and
     go by themselves, such as pods; past: those of earlier launches that can still be seen. earlier_nodes: of the
-    launches before.
+    launches before. suspended: somebody has stopped it for a while.
     """
 
     job: str
@@ -55,6 +55,7 @@ class JobCheckpoint:
     members: tuple[str, ...] = ()
     past: tuple[str, ...] = ()
     earlier_nodes: tuple[str, ...] = ()
+    suspended: bool = False
 
     @property
     def is_open(self) -> bool:

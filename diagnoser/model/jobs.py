@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from diagnoser.model.baseline import Baseline
@@ -20,6 +20,8 @@ class EventKind(StrEnum):
     EXIT = "exit"
     CANCELLED = "cancelled"
     PREEMPTED = "preempted"
+    SUSPENDED = "suspended"  # it does nothing, and holds its nodes, until it is resumed
+    RESUMED = "resumed"
 
 
 class CheckpointPhase(StrEnum):
@@ -154,6 +156,17 @@ class Attempt:
         """When its failure first showed, and when it ended; of one that is open, when its newest line came."""
         ended = self.last_seen
         return min(self.fatal or ended, ended), ended
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether somebody has stopped it for a while, as the newest event about that says."""
+        told = [event.kind for event in self.events if event.kind in (EventKind.SUSPENDED, EventKind.RESUMED)]
+        return told[-1:] == [EventKind.SUSPENDED]
+
+    def heard(self, since: float) -> "Attempt":
+        """The same, silent for no longer than since then, nor since it was resumed."""
+        resumed = [event.time for event in self.events if event.kind is EventKind.RESUMED]
+        return replace(self, last_line=max(self.last_line, since, *resumed))
 
     @property
     def last_seen(self) -> float:

@@ -149,7 +149,12 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
         r"(?i)\*+ running training|training starts|starts? training|begin(?:ning)? training"
         r"|\[before the start of training",
     ),
-    (Stage.EVAL, r"(?i)\*+ running evaluation|\bvalidation loss at iteration|eval_start|sanity checking"),
+    (
+        Stage.EVAL,
+        r"(?i)\b(?:runn|start|beginn|perform)ing (?:\w{1,20} )?(?:evaluation|validation)\b"
+        r"|\b(?:start|begin) (?:evaluation|validation)\b|\b(?:eval|evaluation|validation)\]? (?:starts|started|begins)\b"
+        r"|\bvalidation loss at iteration|eval_start|sanity checking|\bevaluating\b",
+    ),
     (
         Stage.FINISH,
         r"(?i)\btraining (?:is )?(?:finished|complete[d]?|done|ended)\b|Trainer\.fit. stopped|'train_runtime'|run_stop",

@@ -42,6 +42,8 @@ SLEEP_MIN = 0.02
 _PATIENCE_GROWTH = 1.1
 _STANDSTILL = 10.0
 """Seconds by which a round begins later than it was to, from which on the process, or the database, stood still."""
+_SUSPENDED_LOOK = 3600.0
+"""Seconds for which a suspended run is left alone; its next event makes it due again."""
 _LOOK_AGAIN = 0.25
 """Share of its silence after which a run that may go on is judged again: the dumps that were asked for have come."""
 
@@ -143,7 +145,7 @@ class Worker:
         self._llm_seats = asyncio.Semaphore(self.config.llm_stages_max)
         self._llm_tasks: set[asyncio.Task[None]] = set()
         self._next_hang_check = 0.0
-        self._last_round = -inf
+        self._last_round = self._woke_up = -inf
         self._log = structlog.get_logger()
 
     async def run(self) -> None:
@@ -176,9 +178,10 @@ class Worker:
 
     def _wait_for_shippers(self) -> None:
         """Call no run silent at first where nothing could be heard: at a start, and after the clock jumped, the machine
-        was suspended, or the database was away."""
+        was suspended, or the database was away. Jobs on a machine that was suspended have stood still with it."""
         now = self.clock()
-        if now - self._last_round > self.config.poll + _STANDSTILL:
+        if self.config.catch_up and now - self._last_round > self.config.poll + _STANDSTILL:
+            self._woke_up = now if self._last_round > -inf else -inf
             self._next_hang_check = max(self._next_hang_check, now + self.config.catch_up)
 
     async def finish(self) -> None:
@@ -297,8 +300,12 @@ class Worker:
         """Compare the silence of a running attempt with its rhythm; diagnose it if that says it hangs, or nothing.
 
         The rest is left alone until the silence, or a new one, is long enough to tell more: the log of a run that
-        prints is not read.
+        prints is not read. One that somebody has suspended is left alone until it is resumed.
         """
+        if claim.attempt.is_suspended:
+            await self.store.release(claim, self.clock() + _SUSPENDED_LOOK)
+            return ClaimResult.SOUND
+        claim = replace(claim, attempt=claim.attempt.heard(self._woke_up))
         quiet, longest = self.clock() - claim.attempt.last_line, self.config.hang_diagnosis_idle
         log = await self.logs.load(claim.attempt.key)
         limit = await self.analysis.patience(claim.job, log, await self.context.baseline(claim.job))

@@ -40,6 +40,14 @@ def test_a_job_that_runs_is_registered_and_started_once() -> None:
     assert diff(RUNS, after)[1] == []
 
 
+def test_a_job_that_is_suspended_and_goes_on_is_told_once_each() -> None:
+    """Its silence is no hang meanwhile."""
+    after, told = diff(replace(RUNS, state="SUSPENDED"), MET)
+    assert told == [LifecycleEvent(1, {"kind": "suspended", "attempt": 1})]
+    after, told = diff(RUNS, diff(replace(RUNS, state="STOPPED"), after)[0])
+    assert (told, diff(RUNS, after)[1]) == ([LifecycleEvent(1, {"kind": "resumed", "attempt": 1})], [])
+
+
 def test_a_start_tells_how_long_the_launch_waited_and_why() -> None:
     """Slurm forgets the reason when the job starts; a launch that is requeued waits anew."""
     pending = replace(RUNS, state="PENDING", nodes=(), started=0.0, submitted=40.0, wait_reason="Resources", minutes=60)

@@ -456,6 +456,22 @@ async def test_no_run_hangs_because_the_service_was_away(store: SqlStore) -> Non
     assert looked == [0] * 10 + [1]
 
 
+async def test_time_in_which_a_run_was_suspended_or_the_machine_slept_is_no_silence(store: SqlStore) -> None:
+    """It hangs once it has been silent for too long after it was resumed, and after the clock leapt."""
+    bench = Bench(store, config=replace(CONFIG, hang_check_idle=10.0, hang_diagnosis_idle=300.0, catch_up=60.0))
+    bench.worker.evidence = Evidence()  # type: ignore[assignment]
+    bench.verdicts = [replace(diagnosis(), outcome=Outcome.HUNG)]
+    bench.limit = ExpectedSilence(Stage.TRAIN, 0.0, 50.0, 150.0, 250.0, 150.0)
+    await bench.lines(at=1000.0, fatal=False)
+    told, counts = {1010.0: EventKind.SUSPENDED, 3000.0: EventKind.RESUMED}, {}
+    for bench.now in (*map(float, range(1000, 3200, 10)), *map(float, range(30_000, 30_300, 10))):
+        if bench.now in told:
+            await store.jobs.add_event(KEY, Event(told[bench.now], bench.now, provenance=Provenance.SCHEDULER))
+        await bench.worker.step()
+        counts[bench.now] = len(await bench.found())
+    assert [counts[moment] for moment in (2990.0, 3190.0, 30_200.0, 30_290.0)] == [0, 0, 0, 1]
+
+
 async def test_a_run_that_was_sound_in_spite_of_a_fatal_line_may_still_hang(store: SqlStore) -> None:
     """The next look for silent runs finds it, as if it had not been looked at for its line."""
     bench = Bench(store, config=replace(CONFIG, hang_check_idle=300.0, hang_check_interval=1.0))

@@ -43,6 +43,9 @@ def diff(
         changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
         changes.append((_start(job), checkpoint))
+    if checkpoint.is_open and not job.finished and checkpoint.suspended is not job.is_suspended:
+        checkpoint = replace(checkpoint, suspended=job.is_suspended)
+        changes.append((_suspension(job), checkpoint))
     if job.finished and checkpoint.is_open:
         checkpoint = replace(checkpoint, ended=True)
         changes.append((_end(job, nodes), checkpoint))
@@ -110,6 +113,11 @@ def _start(job: JobRecord) -> LifecycleEvent:
     if job.minutes:
         body["time_limit"] = job.minutes * 60
     return LifecycleEvent(job.attempt, body)
+
+
+def _suspension(job: JobRecord) -> LifecycleEvent:
+    kind = "suspended" if job.is_suspended else "resumed"
+    return LifecycleEvent(job.attempt, {"kind": kind, "attempt": job.attempt})
 
 
 def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:

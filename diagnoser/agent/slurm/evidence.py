@@ -54,6 +54,8 @@ class SlurmEvidence:
         """Say why nothing may be run beside the launch; "" where it may."""
         if self.dry:
             return "dry run: nothing is run on the nodes"
+        if job.is_suspended:
+            return "the job is suspended"
         if not job.runs:
             return f"launch {attempt} has ended"
         if job.attempt != attempt:

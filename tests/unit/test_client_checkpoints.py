@@ -417,6 +417,31 @@ def test_the_job_is_found_as_the_client_finds_it() -> None:
     assert Reporter.from_environment({"SLURM_JOB_ID": "17"}) is None
 
 
+@pytest.mark.parametrize("name", [COMPLETE, MANIFEST.format(0), "../launch-00001.json"])
+def test_what_waits_for_a_writer_holds_nobody_up(name: str, tmp_path: Path) -> None:
+    """A FIFO in place of a file is none; nor does a launch with a very high number stop those that follow."""
+    for step in (1, 2):
+        with Checkpointer(tmp_path) as checkpointer:
+            newest = Path(checkpointer.save(step, lambda folder: Path(folder, "w").write_text("w")).result().path)
+        tmp_path.joinpath("launch-999999999.json").write_text("{}")
+    path = newest / name
+    path.unlink()
+    os.mkfifo(path)
+    found = latest(str(tmp_path))
+    assert found is not None and found.about is not None
+    assert found.about.step == 1 + name.startswith("..")
+
+
+def test_of_jobs_that_share_a_folder_each_goes_on_from_its_own(tmp_path: Path, receiver: Receiver) -> None:
+    """One that has saved nothing goes on from the newest of all."""
+    for job, step in (("a", 1000), ("b", 5)):
+        reporter = Reporter(Service(receiver.url, TokenSource(""), 5.0), job)
+        with Checkpointer(tmp_path, run=job, reporter=reporter) as checkpointer:
+            checkpointer.save(step, lambda folder: Path(folder, "w").write_text("w")).result()
+    chosen = [resume(str(tmp_path), {"DIAGNOSER_JOB": job}) for job in "abc"]
+    assert [found.about.step for found in chosen if found and found.about] == [1000, 5, 5]
+
+
 def test_many_ranks_must_agree_on_what_the_launch_is_called(tmp_path: Path) -> None:
     """A launcher's variables say it; without any, its owner must."""
     with pytest.raises(ValueError, match="name the run"):

@@ -6,7 +6,9 @@ damage, not for forgery; a damaged piece passes unseen once in 4 billion.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import zlib
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -66,10 +68,20 @@ def piece_sums(
     return [tuple(piece.result() for piece in pieces) for pieces in work]
 
 
+def regular(path: str, flags: int) -> int:
+    """Open a file as ``open`` does by its opener, but no FIFO, which waits for a writer, and no device. Raises
+    OSError."""
+    handle = os.open(path, flags | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(handle).st_mode):
+        return handle
+    os.close(handle)
+    raise OSError(errno.EINVAL, "no regular file", path)
+
+
 def piece_sum(path: str, first: int, size: int, *, from_disk: bool = False) -> str:
     buffer = memoryview(bytearray(min(size, CHUNK_BYTES)))
     total, place, end = 0, first, first + size
-    handle = os.open(path, os.O_RDONLY)
+    handle = regular(path, os.O_RDONLY)
     try:
         if from_disk and hasattr(os, "posix_fadvise"):
             os.posix_fadvise(handle, first, size, os.POSIX_FADV_DONTNEED)

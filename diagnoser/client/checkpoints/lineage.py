@@ -12,10 +12,11 @@ import os
 import re
 from typing import Mapping, NamedTuple
 
+from diagnoser.client.checkpoints.checksums import regular
 from diagnoser.client.checkpoints.manifest import About, rollback_of
 
 LAUNCH = "launch-{:05d}.json"
-_NUMBER = re.compile(r"launch-(\d{5,9})\.json\Z")
+_NUMBER = re.compile(r"launch-(\d{5,})\.json\Z")
 ATTEMPTS = 1000
 """Launches that may start at the same moment in one folder."""
 
@@ -94,7 +95,7 @@ def is_abandoned(about: About, launches: Mapping[int, LaunchRecord]) -> bool:
 
 def _read(path: str) -> LaunchRecord:
     try:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=regular) as file:
             body = json.load(file)
         run, rollback, skip_from = str(body["run"]), str(body["rollback"]), str(body["skip_from"])
     except (OSError, ValueError, KeyError, TypeError):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Iterable, Mapping
 
-from diagnoser.client.checkpoints.checksums import ALGORITHM, PIECE_BYTES, FileSum
+from diagnoser.client.checkpoints.checksums import ALGORITHM, PIECE_BYTES, FileSum, regular
 
 VERSION = 1
 COMPLETE = "COMPLETE.json"
@@ -279,7 +279,7 @@ def _read(directory: str, name: str) -> tuple[dict[str, Any], str]:
 
 def _opened(directory: str, name: str) -> Any:
     try:
-        return open(os.path.join(directory, name), "rb")
+        return open(os.path.join(directory, name), "rb", opener=regular)
     except FileNotFoundError:
         raise NotWhole(name, "missing") from None
     except OSError as error:
@@ -313,7 +313,7 @@ def _may_be_removed(owner: Writer | None, writer: Writer, *, again: bool) -> boo
 
 
 def _writer(path: str) -> Writer:
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", opener=regular) as file:
         return Writer(**json.load(file))
 
 

@@ -20,6 +20,7 @@ from diagnoser.client.checkpoints.contents import find_defects
 from diagnoser.client.checkpoints.lineage import is_abandoned, read_launches
 from diagnoser.client.checkpoints.manifest import About, Completion, NotWhole
 from diagnoser.client.checkpoints.report_spool import unreported
+from diagnoser.client.launch import Options, launch_of
 
 THREADS = 4
 KILLED_SECONDS = 86400.0
@@ -177,7 +178,7 @@ def resume(
     progress: Progress = lambda read, size: None,
 ) -> Verification | None:
     """Choose the checkpoint that this launch goes on from; what is chosen is read first. Without a recovery plan that
-    goes back, the newest verified one, None where there is none. With one, the first that verifies of
+    goes back, the newest verified one, of the job's own if there are any, None where there is none. With one, the first that verifies of
 
     1. what was saved since this way back,
     2. newer ones than the plan's from before the steps to skip, where their reports never reached the service,
@@ -188,8 +189,8 @@ def resume(
     """
     named, back = environment.get("DIAGNOSER_CHECKPOINT", ""), manifests.rollback_of(environment)
     if not named:
-        return latest(folder, threads=threads, progress=progress)
-    found, target = _on_the_way(folder), inspect(os.path.join(os.path.abspath(folder), named))
+        return _choose(_own_first(folder, environment), verified=True, threads=threads, progress=progress)
+    found, target = _own_first(folder, environment), inspect(os.path.join(os.path.abspath(folder), named))
     since = [each for each in found if _rollback(each) == back]
     newer = _newer_and_unreported(folder, found, target, environment.get("DIAGNOSER_SKIP_FROM", ""))
     planned, step = environment.get("DIAGNOSER_CHECKPOINT_STEP", ""), _step(target)
@@ -206,6 +207,12 @@ def _on_the_way(folder: str) -> list[Verification]:
     """Every checkpoint, the newest first, without those that a later launch went back behind."""
     launches = read_launches(folder)
     return [found for found in find(folder) if found.about is None or not is_abandoned(found.about, launches)]
+
+
+def _own_first(folder: str, environment: Mapping[str, str]) -> list[Verification]:
+    """Those on the way; before the others those of this job, where several save into the folder."""
+    job = launch_of(environment, Options(), "", "").job
+    return sorted(_on_the_way(folder), key=lambda found: found.about is None or found.about.job != job)
 
 
 def _newer_and_unreported(

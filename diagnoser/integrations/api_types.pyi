@@ -384,7 +384,7 @@ class IncidentPage(TypedDict):
     items: list[IncidentShape]
     next: str | None
 
-EventKind = Literal["started", "heartbeat", "checkpoint", "exit", "cancelled", "preempted"]
+EventKind = Literal["started", "heartbeat", "checkpoint", "exit", "cancelled", "preempted", "suspended", "resumed"]
 
 CheckpointPhase = Literal["staged", "durable", "verified", "bad"]
 

@@ -210,7 +210,10 @@ class Executor(Generic[S]):
             still_in = [node for node in execution.spec.nodes if node not in execution.drained]
             if refusal := foreign_nodes(execution.spec.job, still_in, execution.ran_on):
                 return refusal
-            step = cordon_step(self.cluster, execution.spec, nodes, execution.attempts)
+            spec = execution.spec
+            if execution.started:  # a plan that was begun is finished, also where the cluster was made smaller meanwhile
+                spec = replace(spec, nodes=tuple(node for node in spec.nodes if node in nodes))
+            step = cordon_step(self.cluster, spec, nodes, execution.attempts)
             if step:
                 return step
             return self.cluster.relaunch(execution.spec, state, execution.attempts)

@@ -580,6 +580,15 @@ async def test_a_check_cordons_what_it_found_and_launches_the_job_again() -> Non
     assert service.end["detail"] == "node check: n1 failed twice; launch 2 runs"
 
 
+async def test_a_node_that_is_gone_when_its_check_is_over_keeps_no_job_from_its_launch() -> None:
+    """The cluster was made smaller meanwhile: there is nothing to take out, and the job was held for the check."""
+    cluster = MemoryCluster(scheduler(bad=frozenset({"n1"})))
+    cluster.scheduler.all_nodes.pop("n1")
+    service = await carried_out(cluster, plan=CHECK)
+    assert cluster.scheduler.asked == ["hold seven", LAUNCH, "free"]
+    assert (service.end["state"], service.end["drained"]) == ("reached", [])
+
+
 async def test_a_check_that_cannot_be_started_is_tried_again() -> None:
     """Its nodes may still be cleaned up; a cluster that never has room for it is given up, and the job runs again."""
     cluster = MemoryCluster(scheduler(no_room=2, bad=frozenset({"n1"})))

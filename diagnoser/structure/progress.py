@@ -152,7 +152,7 @@ SIGNS: tuple[tuple[Stage, str], ...] = (
     (
         Stage.EVAL,
         r"(?i)\b(?:runn|start|beginn|perform)ing (?:\w{1,20} )?(?:evaluation|validation)\b"
-        r"|\b(?:start|begin) (?:evaluation|validation)\b|\b(?:eval|evaluation|validation)\]? (?:starts|started|begins)\b"
+        r"|\b(?:start|begin) (?:evaluation|validation)\b|\b(?:eval|evaluation|validation)\]? (?:start(?:s|ed)|begins)\b"
         r"|\bvalidation loss at iteration|eval_start|sanity checking|\bevaluating\b",
     ),
     (

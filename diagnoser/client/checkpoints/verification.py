@@ -178,7 +178,8 @@ def resume(
     progress: Progress = lambda read, size: None,
 ) -> Verification | None:
     """Choose the checkpoint that this launch goes on from; what is chosen is read first. Without a recovery plan that
-    goes back, the newest verified one, of the job's own if there are any, None where there is none. With one, the first that verifies of
+    goes back, the newest verified one, the job's own before others'; None where there is none. With one, the first that
+    verifies of
 
     1. what was saved since this way back,
     2. newer ones than the plan's from before the steps to skip, where their reports never reached the service,

@@ -211,9 +211,7 @@ class Executor(Generic[S]):
             if refusal := foreign_nodes(execution.spec.job, still_in, execution.ran_on):
                 return refusal
             spec = execution.spec
-            if (
-                execution.started
-            ):  # it is finished, also where the cluster was made smaller meanwhile
+            if execution.started:  # it is finished, also where the cluster was made smaller meanwhile
                 spec = replace(spec, nodes=tuple(node for node in spec.nodes if node in nodes))
             step = cordon_step(self.cluster, spec, nodes, execution.attempts)
             if step:

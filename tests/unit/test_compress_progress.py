@@ -176,6 +176,14 @@ def test_stages_are_told_in_order() -> None:
     assert [phase.stage for phase in phases] == list(Stage)
 
 
+@pytest.mark.parametrize("line", ["Starting validation", "Running evaluation on 900 samples", "[eval] started"])
+def test_an_evaluation_may_be_announced_in_plain_words(line: str) -> None:
+    """It may take half an hour, and no run is called hung for it."""
+    compressor = Compressor()
+    compressor.feed(LineBlock(Stream(), f"iteration 101/ 200 | lm loss: 2.5E+00 |\n{line}\n".encode()))
+    assert [phase.stage for phase in digest(compressor.take()).phases][-1] is Stage.EVAL
+
+
 def test_the_newest_steps_are_kept_whatever_series_they_are_of() -> None:
     """A log of many runs has more series than are kept: the one that is going on now is among them."""
     old = [f"{task}: step {n} | loss 2.0 | 80 ms/step" for task in range(300) for n in range(1, 4)]

@@ -120,25 +120,23 @@ class LineReader:
         return replace(first, more=tuple(others)) if others else first
 
     def _behind(self, outer: Prefix, body: str) -> Behind:
-        """The message behind the learned prefix, if there is one, and what stands behind that."""
+        """The message behind the learned prefix and within the wrapping, where there are any, and who speaks."""
         behind = self.learned.split(body) if self.learned else None
-        if behind is None:
-            outer, body = self._unwrapped(outer, body)
-            return Behind(outer, body, outer.voice)
-        prefix = outer.around(behind.prefix)
-        if behind.begins:
-            return Behind(prefix, behind.body, outer.around(Prefix(voice=behind.carrier)).voice, begins=True)
-        inner, rest = parted(behind.body)
-        prefix, rest = self._unwrapped(prefix.around(inner), rest)
-        return Behind(prefix, rest, prefix.voice)
-
-    def _unwrapped(self, outer: Prefix, body: str) -> tuple[Prefix, str]:
-        """Who speaks within the wrapping, and the message; as it was of a line without."""
+        if behind and behind.begins:
+            prefix, carrier = outer.around(behind.prefix), outer.around(Prefix(voice=behind.carrier)).voice
+            return Behind(prefix, behind.body, carrier, begins=True)
+        if behind:
+            inner, body = parted(behind.body)
+            outer = outer.around(behind.prefix).around(inner)
         around, message = self.wrapping.split(body)
-        if message is body:
-            return outer, body
-        inner, message = parted(message)
-        return outer.around(around).around(inner), message
+        if message != body:
+            inner, body = parted(message)
+            outer = outer.around(around).around(inner)
+        return Behind(outer, body, outer.voice)
+
+    def peeled(self, text: str) -> str:
+        """A line without the prefixes of dialects and the learned one."""
+        return self._behind(*parted(text)).body
 
     def _record(self, outer: Behind, record: Record) -> OpenedLine:
         carrier = outer.carrier or record.instance
@@ -165,13 +163,10 @@ def learned_reader(texts: Sequence[str]) -> LineReader:
     logged = has_one_logger(texts)
     parts = [_carried(text, is_logged=logged) for text in texts]
     voices = {voice for voice, _ in parts} - {""}
-    learned = learned_prefixes.learn([message for _, message in parts], _peeled, are_parted=len(voices) > 1)
-    bodies = [message for _, message in parts]
-    if learned:
-        bodies = [
-            behind.body if behind else body for behind, body in zip(map(learned.split, bodies), bodies, strict=True)
-        ]
-    return LineReader(learned, logged, wrappings.learn(bodies, lambda body: parted(body)[1]))
+    messages = [message for _, message in parts]
+    learned = learned_prefixes.learn(messages, _peeled, are_parted=len(voices) > 1)
+    reader = LineReader(learned, logged)
+    return replace(reader, wrapping=wrappings.learn(messages, reader.peeled))
 
 
 def _carried(text: str, *, is_logged: bool) -> tuple[str, str]:

@@ -580,7 +580,7 @@ _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
     "printer": lambda report: report.line.node or _machine_in_head(report.line),
     "task": lambda report: report.launch.task_nodes.get(report.line.task),
     "pod": lambda report: report.launch.pods.get(report.line.instance),
-    "only node": lambda report: None if _is_elsewhere(report) else report.launch.only_node,
+    "only node": lambda report: report.launch.only_node,
 }
 """Where neither message nor rank tells the node: whoever printed the line ran on it."""
 
@@ -596,12 +596,6 @@ def is_of_printer(spot: Spot, line: Line) -> bool:
     if spot.rank_source not in {"message", "rule"} or spot.rank == line.known_rank:
         return False
     return spot.node_source in {"parallel shell", *_PRINTER_SOURCES}
-
-
-def _is_elsewhere(report: _Report) -> bool:
-    """Whether who printed the line is called as the only node that is known, but for the number."""
-    name, node = report.line.label.removeprefix("w"), report.launch.only_node or ""
-    return name != node and stream_names.skeleton(name) == stream_names.skeleton(node)
 
 
 def _prefix(line: Line) -> Prefix:

@@ -32,10 +32,6 @@ _NUMBERED = re.compile(r"(?<![\w./])(?P<noun>[A-Za-z][A-Za-z_]{0,40})[\s#:=_-]{1
 _PEER = re.compile(r"(?i)(?:^|\W)(?:to|with|next|toward|towards|via|peer at)\W{1,3}$")
 """What stands before the host of somebody else than the process that is counted."""
 _HEADLESS = re.compile(r"\s(?!\s*\d)|(?:Exception Group )?Traceback \(most recent")
-_FIELD = re.compile(r"(?<![\w.-])([A-Za-z_](?>[\w.-]{0,40}))\\?\"? ?[:=] ?\\?\"?((?>[\w.-]{1,80}))\\?\"?(?=[\s,}\]]|$)")
-"""Key and value of a field whose value is one word, of a record or of a string in one."""
-_IS_LOGFMT = re.compile(r"\w{1,40}=\S")
-_RECORD_LENGTH = 4_000
 _LENGTH, _WORDS, _HEAD_WORDS = 240, 16, 9
 """Characters and words of a line that are looked at, and words among which names stand."""
 _DIGITS = 5
@@ -50,8 +46,8 @@ _LINES_OF_NAME, _SHARE = 3, 0.2
 class Name(NamedTuple):
     """One word of a line, or two beside each other.
 
-    at: its place; -1 of a field of a record, wherever that stands.
-    before: the word in front of it but for its numbers, "" where that is a level; the key of a field.
+    at: its place.
+    before: the word in front of it but for its numbers, "" where that is a level.
     """
 
     at: int
@@ -68,7 +64,6 @@ class _Words:
     """A line in words. text: without times."""
 
     def __init__(self, line: str) -> None:
-        self._line = line
         text = _TIME.sub("~", line[:_LENGTH])
         self.text = _DAY.sub("~", text) if " ~" in text else text
 
@@ -82,17 +77,8 @@ class _Words:
         """The first words of the text."""
         return _WORD.findall(self.text)[:_WORDS]
 
-    @cached_property
-    def _fields(self) -> list[tuple[str, str]]:
-        if '":' in self._line or _IS_LOGFMT.match(self._line):
-            return _FIELD.findall(self._line, 0, _RECORD_LENGTH)
-        return []
-
     def names(self, end: int = _HEAD_WORDS) -> Iterator[Name]:
-        """The names that may stand in front of a word, and those in fields."""
-        for key, value in self._fields:
-            if _NUMBER.search(value):
-                yield Name(-1, key, (value,))
+        """The names that may stand in front of a word."""
         before = ""
         for at, word in enumerate(self.words[:end]):
             if _NUMBER.search(word):
@@ -109,14 +95,12 @@ class _Count(NamedTuple):
     noun: what it calls them. end: names stand up to this word.
     hosts: index -> the host that stands beside it, "" without one.
     lines: that count, each with its index.
-    base: the number of the first process; -1 where that may be one of 1 or 0, which is silent.
     """
 
     noun: str
     end: int
     hosts: Mapping[int, str]
     lines: Sequence[tuple[int, _Words]]
-    base: int = 0
 
 
 @lru_cache(maxsize=16384)
@@ -146,7 +130,7 @@ class ProcessNames:
         self._are_ranks = False
         if not counts:
             return  # as in most logs
-        self._are_ranks = _count_ranks(counts, lines)
+        self._are_ranks = len(counts[0].hosts) >= max(chain.from_iterable(map(mentions.world_sizes, lines)), default=1)
         if self._are_ranks:
             self.nouns = _nouns(counts)
             self.rank_hosts = self.hosts
@@ -212,15 +196,12 @@ def _counted(group: Sequence[_Words]) -> Iterator[_Count]:
     # those that look like machines whatever stands beside them, then the last: what a sentence says is surer
     hosts.sort(key=lambda at: (not stream_names.machines_among(columns[at][:1]), -at))
     for at in range(len(columns) - 1, -1, -1):
-        indices, base = _indices(columns[at])
+        indices = _indices(columns[at])
         if at in hosts and stream_names.machines_among(columns[at]):
             continue
         placed = _placed(indices, [columns[host] for host in hosts if host != at])
-        noun = _noun(columns, at)
-        if base < 0 and stream_names.is_counter(noun):
-            continue
         if placed:
-            yield _Count(noun, at + 1, placed, list(zip(indices, group, strict=True)), base)
+            yield _Count(_noun(columns, at), at + 1, placed, list(zip(indices, group, strict=True)))
 
 
 def _placed(indices: Sequence[int], hosts: Iterable[Sequence[str]]) -> dict[int, str]:
@@ -246,40 +227,20 @@ def _are_own_hosts(group: Sequence[_Words], column: Sequence[str]) -> bool:
     return _PEER.search(first[: first.find(host)]) is None
 
 
-def _indices(column: Sequence[str]) -> tuple[list[int], int]:
-    """The indices that words tell which differ in one number only, and the base; none where they do not count."""
-    before, behind = _in_common(column)
-    numbers = [word[len(before) : len(word) - len(behind)] for word in column]
-    if not all(map(str.isdecimal, numbers)) or max(map(len, numbers)) > _DIGITS:
-        return [], 0
-    first = _first_of(set(map(int, numbers)))
-    if first is None:
-        return [], 0
-    return [int(number) - first for number in numbers], -first
+def _indices(column: Sequence[str]) -> list[int]:
+    """The numbers in words that differ in one only, where they count from 0 without a gap; empty of all others."""
+    numbers = list(zip(*map(_NUMBER.findall, column), strict=False))
+    counting = [each for each in numbers if len(set(each)) > 1]
+    if len(counting) != 1 or max(map(len, counting[0])) > _DIGITS:
+        return []
+    indices = list(map(int, counting[0]))
+    return indices if _count_up(set(indices)) else []
 
 
-def _in_common(words: Sequence[str]) -> tuple[str, str]:
-    """What stands before and behind the number in which words differ."""
-    before = _start(words).rstrip("0123456789")
-    behind = _start([word[len(before) :][::-1] for word in words])[::-1].lstrip("0123456789")
-    return before, behind
-
-
-def _start(words: Sequence[str]) -> str:
-    """What all words begin with, as the first and the last of them in order do."""
-    first, last = min(words), max(words)
-    for at, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
-            return first[:at]
-    return first
-
-
-def _first_of(numbers: Collection[int]) -> int | None:
-    """The first of numbers that count from 0 or 1 without a gap; None of all others."""
+def _count_up(numbers: Collection[int]) -> bool:
     if not 1 < len(numbers) <= _MOST_PROCESSES:
-        return None
-    first = min(numbers)
-    return first if first in (0, 1) and max(numbers) - first == len(numbers) - 1 else None
+        return False
+    return (min(numbers), max(numbers)) == (0, len(numbers) - 1)
 
 
 def _are_numbered(names: Sequence[str], indices: Sequence[int]) -> bool:
@@ -297,9 +258,11 @@ def _together(indices: Sequence[int], words: Sequence[str]) -> dict[int, set[str
 
 
 def _noun(columns: Sequence[Sequence[str]], at: int) -> str:
-    """The word in front of numbers, or of which they are a part."""
-    noun = _in_common(columns[at])[0].rstrip("_-.")
-    return noun or (only(set(columns[at - 1])) or "" if at else "")
+    """The word in front of numbers, or of which they are the end."""
+    word = columns[at][0]
+    if word.isdecimal():
+        return columns[at - 1][0] if at else ""
+    return word.rstrip("0123456789_-.")
 
 
 def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
@@ -312,15 +275,11 @@ def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
             end = len(_WORD.findall(words.text[: match.end("index")]))
             counting[match["noun"], end, int(match["size"])].append((int(match["index"]), words))
     for (noun, end, size), lines_of in counting.items():
-        numbers = {number for number, _ in lines_of}
-        first = _first_of(numbers)
-        if first is None or len(numbers) < size or stream_names.is_counter(noun):
+        indices = {index for index, _ in lines_of}
+        if stream_names.is_counter(noun):
             continue
-        # what counts up to 3 of 3 may be anything that is done in turn
-        if first and not stream_names.is_called_stream(f"{noun} {first}"):
-            continue
-        lines_of = [(number - first, words) for number, words in lines_of]
-        yield _Count(noun, end, dict.fromkeys(range(size), ""), lines_of, first)
+        if len(indices) == size and _count_up(indices):
+            yield _Count(noun, end, dict.fromkeys(indices, ""), lines_of)
 
 
 def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
@@ -344,14 +303,6 @@ def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
 def _is_one_a_host(count: _Count) -> bool:
     """Whether each of what is counted has a host of its own."""
     return len({*count.hosts.values()} - {""}) == len(count.hosts)
-
-
-def _count_ranks(counts: Sequence[_Count], lines: Sequence[str]) -> bool:
-    """Whether the indices are ranks: the log states no more of them, and it is known which is the first."""
-    count, sizes = len(counts[0].hosts), set(chain.from_iterable(map(mentions.world_sizes, lines)))
-    if max(sizes, default=0) > count:
-        return False
-    return count in sizes or any(each.base >= 0 for each in counts)
 
 
 @dataclass(slots=True)
@@ -399,8 +350,8 @@ def _names(counts: Iterable[_Count], lines: Sequence[_Words]) -> dict[Name, int]
 
 
 def _nouns(counts: Iterable[_Count]) -> dict[str, int]:
-    """Noun, in lower case -> how many processes it numbers from 0; of single letters only that for ranks."""
-    nouns = {count.noun.lower(): len(count.hosts) for count in counts if len(count.noun) > 1 and count.base == 0}
+    """Noun, in lower case -> how many processes it numbers; of single letters only that for ranks."""
+    nouns = {count.noun.lower(): len(count.hosts) for count in counts if len(count.noun) > 1}
     return nouns | {noun: max(nouns.values()) for noun in ("rank", "r") if nouns}
 
 

@@ -7,12 +7,13 @@ part of them, nor what stands behind. A head that only the first line has is a l
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from diagnoser.dialects.prefixes import Prefix
 
 _BEGUN = re.compile(r"Traceback \(most recent call last\):(\W{0,8})$")
 _FRAME = re.compile(r'  File "{1,2}[^"\n]{1,400}"{1,2}, line \d')
-_MAY_BE = re.compile(r'.{0,160}\w\W{0,8}(?:Traceback \(most recent|  File ")')
+_HEAD, _FILE = "Traceback (most recent call last):", '  File "'
 _CUT = re.compile(r"(?<=[\s,;|\">\])])")
 _LEVEL = re.compile(r"\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|CRITICAL|FATAL)\b", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
@@ -45,27 +46,29 @@ class Wrapping:
 UNWRAPPED = Wrapping()
 
 
-def learn(bodies: Sequence[str], peeled: Callable[[str], str]) -> Wrapping:
+def learn(lines: Sequence[str], peeled: Callable[[str], str]) -> Wrapping:
     """The wrappings of the lines of a stream; none in most.
 
     peeled: a line without the prefixes that are known.
     """
-    may_be = [body for body in bodies if _MAY_BE.match(body)][:_READ]
-    frames = {_pattern(before) for before, _ in _within(may_be, _FRAME, peeled)}
+    begun = list(_within((line for line in lines if _HEAD in line), _BEGUN, peeled))
+    if not begun:
+        return UNWRAPPED
+    frames = {_pattern(before) for before, _ in _within((line for line in lines if _FILE in line), _FRAME, peeled)}
     patterns = dict[str, None]()
-    for before, match in _within(may_be, _BEGUN, peeled):
+    for before, match in begun:
         if _pattern(before) in frames and not _LEVEL.search(before):
             patterns[f"({_pattern(before)})(.*){re.escape(match[1])}"] = None
     around = tuple(map(re.compile, list(patterns)[:_MOST]))
-    wrapped = [match for pattern in around for match in map(pattern.fullmatch, bodies) if match]
+    wrapped = [match for pattern in around for match in map(pattern.fullmatch, map(peeled, lines)) if match]
     return Wrapping(around, is_named=len({_name(match[1]) for match in wrapped}) > 1)
 
 
 def _within(
-    bodies: Iterable[str], form: re.Pattern[str], peeled: Callable[[str], str]
+    lines: Iterable[str], form: re.Pattern[str], peeled: Callable[[str], str]
 ) -> Iterator[tuple[str, re.Match[str]]]:
     """What stands in front of lines of a form, which no known prefix is, and their matches."""
-    for body in bodies:
+    for body in map(peeled, islice(lines, _READ)):
         for cut in (0, *(match.end() for match in _CUT.finditer(body[:_LONGEST]))):
             match = form.match(peeled(body[cut:]))
             if match:

@@ -379,14 +379,8 @@ def _most_informative(members: list[Candidate]) -> Candidate:
     known = list(filter(_knows_message, roots)) or roots or members
     best = max(map(_informativeness, known))
     known = [c for c in known if _informativeness(c) == best]
-    for is_weak in (attrgetter("control_flow"), _is_by_words):
-        known = list(filterfalse(is_weak, known)) or known
+    known = list(filterfalse(attrgetter("control_flow"), known)) or known
     return known[-1] if len(set(map(attrgetter("type"), known))) == 1 else known[0]
-
-
-def _is_by_words(candidate: Candidate) -> bool:
-    """Whether only the likeness of words names the type of an exception."""
-    return candidate.by.startswith("heuristic:exception_words")
 
 
 def _knows_message(candidate: Candidate) -> bool:
@@ -603,8 +597,6 @@ def _same_failure_window(first: Candidate, other: Candidate, evidence: Evidence)
         return False
     if abs(there.number - here.number) > SAME_STORY:
         return False
-    if max(here.rank, there.rank) < 0 and here.names_process and there.names_process:
-        return here.speaker == there.speaker
     return first.rank == other.rank or None in (first.rank, other.rank)
 
 

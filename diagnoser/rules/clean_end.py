@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Literal
@@ -384,38 +384,26 @@ def broken_off_counts(evidence: Evidence) -> Iterator[tuple[int, Line]]:
     """The words with which a process broke off short of the total that a peer has reached: the line that counts last,
     or the one behind it, where its last words were said but once.
     """
-    processes, said = defaultdict[Process, _Counting](_Counting), Counter[tuple[Stream, str]]()
+    counts, said = dict[Process, tuple[str, str]](), Counter[tuple[Stream, str]]()
+    spoken = defaultdict[Process, list[tuple[int, Line]]](list)  # from the newest count on
     for index, line in enumerate(evidence.lines):
-        if line.process != -1 and line.body.strip():
-            said[line.stream, words_of(line.body)] += 1
-            processes[line.stream, line.process].read(index, line)
-    totals = {(stream, counting.total) for (stream, _), counting in processes.items() if counting.is_done}
-    for (stream, _), counting in processes.items():
-        if counting.is_done or (stream, counting.total) not in totals:
+        if line.process == -1 or not line.body.strip():
             continue
-        _, line = counting.lines[-1]
-        if line.severity in _MILD or said[stream, words_of(line.body)] > 1:
+        process = line.stream, line.process
+        said[line.stream, words_of(line.body)] += 1
+        found = [] if _BAR in line.body else _OF_TOTAL.findall(line.body[:_LONGEST])
+        if found:
+            counts[process] = found[-1]
+            spoken[process].clear()
+        spoken[process].append((index, line))
+    reached = {(stream, total) for (stream, _), (count, total) in counts.items() if count == total}
+    for process, (count, total) in counts.items():
+        _, line = spoken[process][-1]
+        if count == total or (line.stream, total) not in reached:
             continue
-        yield next(spoken for spoken in counting.lines if said[stream, words_of(spoken[1].body)] == 1)
-
-
-@dataclass(slots=True)
-class _Counting:
-    """How far a process counts, and its lines from the newest count on."""
-
-    count: str = ""
-    total: str = ""
-    lines: list[tuple[int, Line]] = field(default_factory=list)
-
-    @property
-    def is_done(self) -> bool:
-        return self.count == self.total
-
-    def read(self, index: int, line: Line) -> None:
-        counts = [] if _BAR in line.body else _OF_TOTAL.findall(line.body[:_LONGEST])
-        for self.count, self.total in counts:
-            self.lines.clear()
-        self.lines.append((index, line))
+        if line.severity in _MILD or said[line.stream, words_of(line.body)] > 1:
+            continue
+        yield next(each for each in spoken[process] if said[line.stream, words_of(each[1].body)] == 1)
 
 
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (

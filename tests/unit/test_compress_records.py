@@ -287,3 +287,10 @@ def test_a_bare_line_below_a_warning_without_source_is_no_part_of_it() -> None:
     """Nothing shows that a line goes on with a warning where no line of source ends it."""
     _, line = read("/opt/lib/net.py:353: UserWarning: cannot connect", "terminate called: out of memory").lines
     assert line.severity is None
+
+
+def test_a_wrapping_is_taken_off_behind_a_prefix_that_was_learned() -> None:
+    """Cells of a table stand behind the name of the machine that each row begins with."""
+    lines = [f'1795885864,xq{host},0,stderr,"bout {bout} of 9"' for bout in range(4) for host in (31, 45, 52)]
+    lines += ['1795885864,xq45,0,stderr,"{}"'.format(line.replace('"', '""')) for line in _RAISED]
+    assert [line.body for line in read(*lines).evidence.lines[-3:]] == list(_RAISED)

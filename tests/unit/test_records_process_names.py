@@ -67,18 +67,3 @@ def test_a_host_that_two_launches_tell_apart_is_of_neither() -> None:
 def test_a_noun_tells_only_numbers_of_processes() -> None:
     """Mentions by the noun of the log are found up to the number of processes, whatever stands between."""
     assert list(numbered("caught in hand-1, hand 9 and palm 0", {"hand": 4})) == [1]
-
-
-def test_a_field_of_a_record_names_the_process_wherever_it_stands() -> None:
-    """A key that a site invented stands behind messages of any length, and tells who wrote them."""
-    lines = [f'{{"m":"{said}","seat":"{seat}","on":"xq{seat}1"}}' for said in ("up", "lap", "end") for seat in range(3)]
-    line = '{"m":"a much longer message: 7 of 9","seat":"2","on":"xq21"}'
-    assert ProcessNames(lines).place(line, line, -1, "") == (2, "xq21")
-
-
-@pytest.mark.parametrize(("said", "rank"), [("worker {} of 3 is up", 0), ("lap {} of 3 is done", -1)])
-def test_names_that_count_from_one_give_ranks_where_the_last_is_known(said: str, rank: int) -> None:
-    """3 of 3 is the last of the workers; laps are no processes."""
-    lines = [f"<77{number}> {said.format(number)}" for number in (1, 2, 3)]
-    lines += [f"<77{number}> it is cold" for number in (1, 2, 3) for _ in range(3)]
-    assert ProcessNames(lines).place("<771> KeyError", "KeyError", -1, "")[0] == rank

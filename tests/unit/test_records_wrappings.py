@@ -38,3 +38,9 @@ def test_the_head_of_a_logger_is_no_wrapping() -> None:
     """A head that only the first line of a traceback has belongs to its record."""
     lines = ["fit[3]: Traceback (most recent call last):", '  File "fit.py", line 3, in step', "KeyError: 'lr'"]
     assert _messages(lines) == lines
+
+
+def test_a_stream_whose_tracebacks_are_whole_has_no_wrapping() -> None:
+    """What known prefixes stand in front of is not broken, and its lines are read no further."""
+    lines = ["[rank0]: Traceback (most recent call last):", '[rank0]:   File "fit.py", line 3, in step']
+    assert wrappings.learn(lines, lambda line: line.removeprefix("[rank0]: ")) is wrappings.UNWRAPPED

@@ -209,6 +209,14 @@ def test_chain_keeps_the_cause_that_says_something() -> None:
     assert why(story, 5) is RejectionReason.CHAINED
 
 
+def test_of_a_chain_an_exception_that_is_handled_on_purpose_is_not_the_cause() -> None:
+    """Not even where rules know both of them equally well."""
+    lines = log(*("x",) * 40, tracebacks=(trace(5, "KeyError"), trace(15, "PermissionError", cause=0)))
+    parts = one(5, T.KEY_ERROR, trace=0, control_flow=True), one(15, T.PERMISSION_ERROR, trace=1)
+    story = decide(*parts, evidence=lines)
+    assert story.root is not None and story.root.type is T.PERMISSION_ERROR
+
+
 def test_chain_keeps_the_first_of_equals() -> None:
     """A failed build command is why the extension is missing, not the other way round."""
     lines = log(*("x",) * 40, tracebacks=(trace(5, "CalledProcessError"), trace(15, "RuntimeError", cause=0)))

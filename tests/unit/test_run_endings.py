@@ -561,3 +561,23 @@ def test_a_bar_that_fills_after_a_caught_exception_leads_to_a_clean_end(error: t
     done = "2031-01-02 03:04:36,001 - INFO - fit - done {'rows': 4000}"
     told = [f"rows of part {letter} are read" for letter in "abcdefgh"]
     assert diagnose(*(f"cn017: {line}" for line in (*told, *error, bar, done))).type is ended
+
+
+def test_an_exception_after_which_its_own_process_took_a_turn_is_no_root() -> None:
+    """The program caught it, however few turns it took before and whatever ended the run later."""
+    turns = [
+        f"[{name}] INFO bout {turn} | cost {2 - turn / 90:.3f}" for turn in range(1, 6) for name in ("xq31", "xq45")
+    ]
+    raised = [f"[xq45] {line}" for line in (*UNCAUGHT[:1], *CAUGHT[2:])]
+    last = "the lease of 12 h has ended"
+    assert diagnose(*turns[:8], *raised, *turns[8:], last).root_cause is None
+    assert diagnose(*turns[:8], *raised, turns[8], last).type is T.FILE_NOT_FOUND_ERROR
+
+
+@pytest.mark.parametrize("end", [(), ("[rank0] all bouts are done",)])
+def test_who_breaks_off_short_of_the_total_of_a_peer_says_why_the_run_failed(end: tuple[str, ...]) -> None:
+    """What it printed last is the likeliest cause, and the end of the peer is none of the run."""
+    bouts = [f"[rank{rank}] [{bout}/12] cost 2.{bout}1" for bout in range(1, 13) for rank in (0, 1)]
+    short = [bout for bout in bouts if "[rank1] [11" not in bout and "[rank1] [12" not in bout]
+    root = diagnose(*short[:20], "[rank1] the table has no lr", *short[20:], *end).root_cause
+    assert root is not None and root.text == "[rank1] the table has no lr"

@@ -291,6 +291,7 @@ def test_a_bare_line_below_a_warning_without_source_is_no_part_of_it() -> None:
 
 def test_a_wrapping_is_taken_off_behind_a_prefix_that_was_learned() -> None:
     """Cells of a table stand behind the name of the machine that each row begins with."""
-    lines = [f'1795885864,xq{host},0,stderr,"bout {bout} of 9"' for bout in range(4) for host in (31, 45, 52)]
+    said = ("3 shards are here", "bout 1 of 9", "bout 2 of 9", "bout 3 of 9", "kept lap_3")
+    lines = [f'1795885864,xq{host},0,stderr,"{text}"' for text in said for host in (31, 45, 52)]
     lines += ['1795885864,xq45,0,stderr,"{}"'.format(line.replace('"', '""')) for line in _RAISED]
     assert [line.body for line in read(*lines).evidence.lines[-3:]] == list(_RAISED)

@@ -299,7 +299,7 @@ def test_a_time_that_no_clock_shows_is_none(time: str) -> None:
     [
         'ts=2026-01-02T03:04:05Z host=cn17 rank=3 stream=stderr line="KeyError: mask of x"',
         '{"ts": "2026-01-02T03:04:05Z", "host": "cn17", "rank": 3, "payload": "KeyError: mask of x"}',
-        '{"_time": "2026-01-02T03:04:05Z", "_msg": "KeyError: mask of x", "host": "cn17", "rank": 3, "to": "a file"}',
+        '{"_time": "2026-01-02T03:04:05Z", "_msg": "KeyError: mask of x", "host": "cn17", "rank": 3, "stream": "a b"}',
     ],
 )
 def test_a_record_with_its_time_has_a_message_whatever_it_is_called(line: str) -> None:

@@ -553,7 +553,9 @@ def _named(spoken: list[Spoken], names: ProcessNames) -> list[Spoken]:
     for each in spoken:
         line, key = each.line, (each.line.stream, each.carried)
         if _is_shared(line.stream) and names.index_of(line.text) >= 0:
-            above[key] = line
+            above.pop(key, None)
+            if names.is_rare(line.text):
+                above[key] = line
         elif key in above and tracebacks.may_go_on(line.body):
             rank = line.rank if line.rank >= 0 else above[key].rank
             each = each._replace(line=replace(line, rank=rank, node=above[key].node))

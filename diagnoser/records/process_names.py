@@ -6,7 +6,7 @@ them prints, as ``worker 3 joined from gpu-07``. What stands together on a line 
 """
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
@@ -130,7 +130,8 @@ class ProcessNames:
         self._are_ranks = False
         if not counts:
             return  # as in most logs
-        self._are_ranks = len(counts[0].hosts) >= max(chain.from_iterable(map(mentions.world_sizes, lines)), default=1)
+        self._shapes, self._count = Counter(words.shape for words in read), len(counts[0].hosts)
+        self._are_ranks = self._count >= max(chain.from_iterable(map(mentions.world_sizes, lines)), default=1)
         if self._are_ranks:
             self.nouns = _nouns(counts)
             self.rank_hosts = self.hosts
@@ -175,6 +176,10 @@ class ProcessNames:
                 return rank, node
             rank = index
         return rank, self.hosts.get(index, node)
+
+    def is_rare(self, line: str) -> bool:
+        """Whether each process prints such a line once, at most."""
+        return self._shapes[_Words(line).shape] <= self._count
 
 
 def _side_by_side(lines: Iterable[_Words]) -> Iterator[_Count]:

@@ -370,11 +370,6 @@ def _is_of_shape(line: Line, template: Template) -> bool:
     return line.text in template.samples
 
 
-def _is_beside_broken_off(log: _Log, end: CleanEnd) -> bool:
-    """Whether another process began as its peers did and stopped before it trained."""
-    return log.processes.any_broke_off(log.evidence.lines[end.line].stream)
-
-
 def _is_beside_short_count(log: _Log, end: CleanEnd) -> bool:
     """Whether another process broke off short of the total that a peer has reached."""
     return any(line.stream == log.evidence.lines[end.line].stream for _, line in broken_off_counts(log.evidence))
@@ -411,7 +406,6 @@ _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
     _is_of_most,
     _is_beside_failed_exit,
     _is_beside_complaint,
-    _is_beside_broken_off,
     _is_beside_short_count,
 )
 """Why the end that a source found is none of the run."""

@@ -53,7 +53,6 @@ class Processes:
     trained: whether any process counts steps, or prints a measured loop.
     turns: numbers of the first and the last line of the loop of each, as far as they are known.
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
-    broken_off: those that began as their peers did, never trained, and last printed what none of them prints.
     silent: those that state no end, came less far than a peer, and last printed what none that came further prints.
     found: the loops of the log.
     """
@@ -70,7 +69,6 @@ class Processes:
     trained: bool = False
     turns: Mapping[Process, tuple[int, int]] = field(default_factory=dict)
     shared: Mapping[Stream, Template] = field(default_factory=dict)
-    broken_off: frozenset[Process] = frozenset()
     silent: frozenset[Process] = frozenset()
     found: Loops = field(default_factory=Loops)
 
@@ -105,10 +103,6 @@ class Processes:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
         processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}
         return any(map(self._stopped, _in_stream(stream, processes)))
-
-    def any_broke_off(self, stream: Stream) -> bool:
-        """Whether a process of the stream broke off before it trained, as others did."""
-        return bool(_in_stream(stream, self.broken_off))
 
     def speak_for_all(self, stream: Stream) -> bool:
         """Whether every process that trained in the stream states its end or made as many steps as those that do."""
@@ -235,7 +229,6 @@ def find_processes(
         ends[process] = max(ends.get(process, 0), line.number)
     complaints = {process for process, _ in _said(last, complains)}
     reached = dict.fromkeys(looped, 1) | steps
-    untrained = greetings.keys() - steps.keys() - looped.keys() - ends.keys()
     last_progress = _last_progress(evidence, loops)
     return Processes(
         lines=evidence.lines,
@@ -250,7 +243,6 @@ def find_processes(
         trained=bool(last_progress),
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
-        broken_off=frozenset(_broken_off(spoken, untrained, _first_turns(loops))),
         silent=frozenset(_silent(last, reached, ends, last_progress)),
         found=found,
     )
@@ -453,31 +445,6 @@ def _counting_column(rows: Sequence[Sequence[Sequence[int]]]) -> int | None:
 
 def _grows(turns: Sequence[Sequence[int]], column: int) -> bool:
     return all(before[column] < after[column] for before, after in pairwise(turns))
-
-
-def _first_turns(loops: Iterable[Loop]) -> dict[Stream, int]:
-    """The line of each stream in which the first loop begins."""
-    first = dict[Stream, int]()
-    for loop in loops:
-        first[loop.stream] = min(first.get(loop.stream, loop.first), loop.first)
-    return first
-
-
-def _broken_off(
-    spoken: Mapping[Process, Sequence[Line]], untrained: AbstractSet[Process], trained: Mapping[Stream, int]
-) -> Iterator[Process]:
-    """The processes that say last, while others train, what no other one prints and the program does not call mild."""
-    speakers = Counter[str]()
-    for lines in spoken.values():
-        speakers.update({words_of(line.body) for line in lines})
-    for process in untrained & spoken.keys():
-        line = spoken[process][-1]
-        if line.severity in _MILD:
-            continue
-        if speakers[words_of(line.body)] > 1:
-            continue
-        if line.number > trained.get(line.stream, line.number):
-            yield process
 
 
 def _silent(

@@ -288,13 +288,27 @@ def _of_sizes(lines: Iterable[_Words]) -> Iterator[_Count]:
 
 
 def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
-    """The counts of the most processes, as far as they agree on where these run; none of devices, and of nodes only
-    where each runs one process."""
-    counts = sorted(counts, key=lambda count: (-len(count.hosts), not any(count.hosts.values()), -len(count.lines)))
+    """The counts of the most processes, as far as they agree on where these run."""
+    counts = sorted(counts, key=_most_first)
     of_nodes = [count for count in counts if stream_names.is_node_noun(count.noun)]
-    counts = [count for count in counts if not stream_names.is_no_rank(count.noun)]
-    if not counts and not any("rank" in line.lower() for line in lines):
-        counts = list(filter(_is_one_a_host, of_nodes))
+    taken, hosts = _agreeing(_of_processes(counts, of_nodes, lines))
+    return taken + [count for count in of_nodes if count.hosts == hosts and count not in taken]
+
+
+def _most_first(count: _Count) -> tuple[int, bool, int]:
+    return -len(count.hosts), not any(count.hosts.values()), -len(count.lines)
+
+
+def _of_processes(counts: Iterable[_Count], of_nodes: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
+    """None of devices; of nodes only where each runs one process, and no line speaks of ranks."""
+    processes = [count for count in counts if not stream_names.is_no_rank(count.noun)]
+    if processes or any("rank" in line.lower() for line in lines):
+        return processes
+    return list(filter(_is_one_a_host, of_nodes))
+
+
+def _agreeing(counts: Sequence[_Count]) -> tuple[list[_Count], dict[int, str]]:
+    """Those of as many processes as the first that contradict none before, and the hosts of the processes."""
     taken, hosts = list[_Count](), dict[int, str]()
     for count in counts:
         if len(count.hosts) < len(counts[0].hosts):
@@ -302,7 +316,7 @@ def _consistent(counts: Iterable[_Count], lines: Iterable[str]) -> list[_Count]:
         if all(host in ("", hosts.get(index, host)) for index, host in count.hosts.items()):
             taken.append(count)
             hosts |= {index: host for index, host in count.hosts.items() if host}
-    return taken + [count for count in of_nodes if count.hosts == hosts and count not in taken]
+    return taken, hosts
 
 
 def _is_one_a_host(count: _Count) -> bool:

@@ -5,7 +5,7 @@ part of them, nor what stands behind. A head that only the first line has is a l
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -55,13 +55,18 @@ def learn(lines: Sequence[str], peeled: Callable[[str], str]) -> Wrapping:
     if not begun:
         return UNWRAPPED
     frames = {_pattern(before) for before, _ in _within((line for line in lines if _FILE in line), _FRAME, peeled)}
+    around = tuple(map(re.compile, islice(_around(begun, frames), _MOST)))
+    wrapped = [match for pattern in around for match in map(pattern.fullmatch, map(peeled, lines)) if match]
+    return Wrapping(around, is_named=len({_name(match[1]) for match in wrapped}) > 1)
+
+
+def _around(begun: Iterable[tuple[str, re.Match[str]]], frames: Collection[str]) -> dict[str, None]:
+    """Patterns of what stands around the first lines of tracebacks and in front of their frames as well, each once."""
     patterns = dict[str, None]()
     for before, match in begun:
         if _pattern(before) in frames and not _LEVEL.search(before):
             patterns[f"({_pattern(before)})(.*){re.escape(match[1])}"] = None
-    around = tuple(map(re.compile, list(patterns)[:_MOST]))
-    wrapped = [match for pattern in around for match in map(pattern.fullmatch, map(peeled, lines)) if match]
-    return Wrapping(around, is_named=len({_name(match[1]) for match in wrapped}) > 1)
+    return patterns
 
 
 def _within(

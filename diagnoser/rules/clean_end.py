@@ -379,26 +379,44 @@ def broken_off_counts(evidence: Evidence) -> Iterator[tuple[int, Line]]:
     """The words with which a process broke off short of the total that a peer has reached: the line that counts last,
     or the one behind it, where its last words were said but once.
     """
-    counts, said = dict[Process, tuple[str, str]](), Counter[tuple[Stream, str]]()
-    spoken = defaultdict[Process, list[tuple[int, Line]]](list)  # from the newest count on
-    for index, line in enumerate(evidence.lines):
-        if line.process == -1 or not line.body.strip():
+    counts, spoken = _newest_counts(evidence)
+    reached = {(stream, total) for (stream, _), (count, total) in counts.items() if count == total}
+    if not reached:
+        return
+    said = Counter(_words_of_stream(line) for _, line in _lines_of_processes(evidence))
+    for process, (count, total) in counts.items():
+        _, line = spoken[process][-1]
+        if count == total or (line.stream, total) not in reached:
             continue
+        if line.severity in _MILD or said[_words_of_stream(line)] > 1:
+            continue
+        yield next(each for each in spoken[process] if said[_words_of_stream(each[1])] == 1)
+
+
+def _newest_counts(
+    evidence: Evidence,
+) -> tuple[dict[Process, tuple[str, str]], dict[Process, list[tuple[int, Line]]]]:
+    """How far each process has counted, of which total, and its lines from there on."""
+    counts = dict[Process, tuple[str, str]]()
+    spoken = defaultdict[Process, list[tuple[int, Line]]](list)
+    for index, line in _lines_of_processes(evidence):
         process = line.stream, line.process
-        said[line.stream, words_of(line.body)] += 1
         found = [] if _BAR in line.body else _OF_TOTAL.findall(line.body[:_LONGEST])
         if found:
             counts[process] = found[-1]
             spoken[process].clear()
         spoken[process].append((index, line))
-    reached = {(stream, total) for (stream, _), (count, total) in counts.items() if count == total}
-    for process, (count, total) in counts.items():
-        _, line = spoken[process][-1]
-        if count == total or (line.stream, total) not in reached:
-            continue
-        if line.severity in _MILD or said[line.stream, words_of(line.body)] > 1:
-            continue
-        yield next(each for each in spoken[process] if said[line.stream, words_of(each[1].body)] == 1)
+    return counts, spoken
+
+
+def _lines_of_processes(evidence: Evidence) -> Iterator[tuple[int, Line]]:
+    for index, line in enumerate(evidence.lines):
+        if line.process != -1 and line.body.strip():
+            yield index, line
+
+
+def _words_of_stream(line: Line) -> tuple[Stream, str]:
+    return line.stream, words_of(line.body)
 
 
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (

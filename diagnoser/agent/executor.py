@@ -250,16 +250,25 @@ class Executor(Generic[S]):
             refusal = await self._refusal(execution, step)
             if refusal is not None:
                 return refusal
-            pause: float | None = LOOK_SECONDS
-            if isinstance(step, Run):
-                # Minutes may have gone by: somebody may have drained the node, or launched the job again.
-                is_late = await self._keep_evidence(execution, step) or asked != execution.confirmation
-                pause = None if is_late else await self._run(execution, step)
+            pause = await self._take(execution, step, asked)
             if pause is None:
                 progress, pause = self.clock(), 0.0
             elif self.clock() > progress + limit:
                 raise _GaveUp(_given_up(step, limit, state.held))
             await asyncio.sleep(pause)
+
+    async def _take(self, execution: PlanExecution, step: Run | Wait, asked: str | None) -> float | None:
+        """Run the step's command, unless minutes have gone by since it was chosen: somebody may have drained the node,
+        or launched the job again. asked: the confirmation when it was chosen.
+
+        Returns seconds until the next look; None: at once, after progress."""
+        if isinstance(step, Wait):
+            return LOOK_SECONDS
+        if await self._keep_evidence(execution, step):
+            return None
+        if asked != execution.confirmation:
+            return None
+        return await self._run(execution, step)
 
     async def _refusal(self, execution: PlanExecution, step: Run | Wait) -> Done | None:
         """Say why the step must not be taken; None where it may be. A plan that was begun is finished, but for a cordon

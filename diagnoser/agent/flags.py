@@ -36,6 +36,8 @@ def _parameters(kind: Any) -> Iterator[Parameter]:
             yield from _parameters(annotation)
         elif any(isinstance(extra, ParameterInfo) for extra in get_args(annotation)):
             default = Parameter.empty if field.default is MISSING else field.default
+            if field.default_factory is not MISSING:
+                default = field.default_factory()
             yield Parameter(field.name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 

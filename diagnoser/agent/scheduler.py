@@ -4,7 +4,7 @@
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -71,17 +71,17 @@ class AgentFlags:
         ),
     ] = None
     dumps: Annotated[
-        list[str] | None,
+        list[str],
         evidence_option(
             help="Dump files of a job that this agent can read, such as '/shared/dumps/{job}/_dump_*'. Only plain "
             "files of the job's user are read, and no link is followed below the first name with a field or "
             "wildcard. Repeatable."
         ),
-    ] = None
+    ] = field(default_factory=list)
     node_dumps: Annotated[
-        list[str] | None,
+        list[str],
         evidence_option(help="The same for files on the nodes, where --collect-evidence reads them. Repeatable."),
-    ] = None
+    ] = field(default_factory=list)
     collect_evidence: Annotated[
         bool,
         evidence_option(
@@ -129,7 +129,7 @@ class AgentFlags:
             dry=self.dry_run,
             queries=load_table(self.node_queries),
             script=self.node_check_script,
-            evidence=evidence.options(self.dumps or (), self.node_dumps or (), fields, programs=self.collect_evidence),
+            evidence=evidence.options(self.dumps, self.node_dumps, fields, programs=self.collect_evidence),
             places=self.read_places(),
             **fields_of(self, ("server", "cluster", "token", "poll", "logs", "state", "listen", "secret")),
         )

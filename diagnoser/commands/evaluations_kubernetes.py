@@ -5,7 +5,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,16 +46,16 @@ class KubernetesOptions:
     ] = ""
     queue: Annotated[str, _option(help="LocalQueue of Kueue that admits the Jobs.")] = ""
     claims: Annotated[
-        list[str] | None,
+        list[str],
         _option(
             "--claim",
             metavar="NAME=PATH",
             help="Claim of a shared volume, and the path where pods have it, as the coordinator does. Repeatable.",
         ),
-    ] = None
+    ] = field(default_factory=list)
     host_paths: Annotated[
-        list[str] | None, _option("--host-path", help="Path that all nodes and the coordinator share. Repeatable.")
-    ] = None
+        list[str], _option("--host-path", help="Path that all nodes and the coordinator share. Repeatable.")
+    ] = field(default_factory=list)
     gpu: Annotated[str, _option("--gpu-resource", help='By which pods ask for GPUs; "" where nodes have none.')] = (
         "nvidia.com/gpu"
     )
@@ -140,8 +140,8 @@ def _volumes(options: KubernetesOptions) -> dict[str, str]:
     """Path -> name of its claim, "" for a path of the host. Raises BadInput."""
     from diagnoser.agent.kubernetes import names
 
-    volumes = dict.fromkeys(options.host_paths or (), "")
-    for text in options.claims or ():
+    volumes = dict.fromkeys(options.host_paths, "")
+    for text in options.claims:
         claim, _, path = text.partition("=")
         volumes[path] = names.valid(claim, "claim")
     paths = [*volumes]

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
@@ -64,10 +64,11 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="Its id, as `run` and `s
 class SlurmOptions:
     gres: Annotated[str, typer.Option(help='By which Slurm jobs ask for GPUs; "" where nodes have none.')] = "gpu"
     sbatch: Annotated[
-        list[str] | None,
-        typer.Option(help="Further word of sbatch, such as --partition=gpu. May be given again."),
-    ] = None
-    sbatch_score: Annotated[list[str] | None, typer.Option(help="The same for scoring, which needs no GPU.")] = None
+        list[str], typer.Option(help="Further word of sbatch, such as --partition=gpu. May be given again.")
+    ] = field(default_factory=list)
+    sbatch_score: Annotated[list[str], typer.Option(help="The same for scoring, which needs no GPU.")] = field(
+        default_factory=list
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -423,7 +424,7 @@ def _local(nodes: Sequence[Node], copies: CopyLimits) -> NodeExecutor:
 def _slurm(nodes: Sequence[Node], copies: CopyLimits, options: SlurmOptions) -> NodeExecutor:
     from diagnoser.agent.slurm.evaluation_batches import SlurmBatches
 
-    return SlurmBatches(nodes, copies, time.time, options.gres, options.sbatch or (), options.sbatch_score or ())
+    return SlurmBatches(nodes, copies, time.time, options.gres, options.sbatch, options.sbatch_score)
 
 
 def _settings(run: EvaluationRun) -> "CoordinatorSettings":

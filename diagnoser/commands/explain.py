@@ -144,7 +144,7 @@ def _group_row(state: GroupState) -> tuple[str, str, str, str, str]:
     if state.highest >= 0:
         highest = str(state.highest)
     return (
-        _plain(state.group.description or "default"),
+        _plain(state.group.title),
         ranges(state.group.ranks),
         highest,
         _plain(state.operation),

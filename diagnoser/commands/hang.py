@@ -68,7 +68,5 @@ def _groups(groups: tuple[GroupState, ...]) -> Table:
         ranks = ""
         if members:
             ranks = f"{len(members)}: {members[0]}..{members[-1]}"
-        table.add_row(
-            Text(state.group.description or "default"), ranks, Text(state.operation), str(state.highest), Text(behind)
-        )
+        table.add_row(Text(state.group.title), ranks, Text(state.operation), str(state.highest), Text(behind))
     return table

@@ -22,7 +22,7 @@ from diagnoser.commands.terminal import complain, err
 from diagnoser.compress import AttemptLog, baseline
 from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Baseline, Diagnosis, Event, EventKind, Evidence, Facts, RuntimeFile
-from diagnoser.model.errors import BadInput
+from diagnoser.model.errors import BadInput, os_reason
 from diagnoser.model.taxonomy import Category
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
             yield _decompressed(cast(BufferedReader, raw), name)
     except OSError as error:
-        raise BadInput(f"cannot read {name}: {error.strerror or error}") from None
+        raise BadInput(f"cannot read {name}: {os_reason(error)}") from None
 
 
 def _name(path: Path) -> str:
@@ -237,9 +237,9 @@ class _Unpacked(RawIOBase):
         if self._decoder.eof:
             self._rest = self._decoder.unused_data + self._rest
         self._text, self._read = memoryview(text), self._read + len(text)
-        if not piece and not self._read:
-            raise BadInput(f"cannot read {self._name}: it {why}")
         if not piece:
+            if not self._read:
+                raise BadInput(f"cannot read {self._name}: it {why}")
             self.damage = f"{why} behind {self._read:,} bytes of text, which were read"
             complain(f"diagnoser: {self._name} {self.damage}")
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,21 +25,20 @@ SHOWN = 10
 _WIDTH = 200
 
 Found = dict[str, Any]
+_words = partial(typer.Option, default_factory=list, show_default=False)
 
 
 def rules_try(
     patterns: Annotated[list[str], typer.Argument(help="RE2, searched in a line without its launcher's prefix.")],
-    anchors: Annotated[
-        list[str] | None, typer.Option("--anchor", help="A line must contain one of these words.")
-    ] = None,
-    unless: Annotated[list[str] | None, typer.Option(help="RE2: lines that match it do not count.")] = None,
+    anchors: Annotated[list[str], _words("--anchor", help="A line must contain one of these words.")],
+    unless: Annotated[list[str], _words(help="RE2: lines that match it do not count.")],
     logs: Annotated[list[Path] | None, typer.Option("--log", help="A log file to search as well.")] = None,
     url: Annotated[str, typer.Option(help="Address of a service: its stored failures and healthy runs.")] = "",
     token: ReadToken = "",
     as_json: AsJson = False,
 ) -> None:
     """Try a pattern: what it matches in the examples of all rules, in log files, and in the failures of a service."""
-    conditions = LineConditions(tuple(patterns), tuple(anchors or ()), tuple(unless or ()))
+    conditions = LineConditions(tuple(patterns), tuple(anchors), tuple(unless))
     matcher = LineMatcher(conditions)
     analyzer = load_analyzer(site())
     found: Found = {"examples": _in_examples(matcher, analyzer)}

@@ -82,8 +82,9 @@ def read_together(pieces: Sequence[bytes], limits: CompressorLimits = DEFAULT_LI
 
 def _parts(data: bytes) -> tuple[dict[str, Any], _Entries, _Entries]:
     """What the JSON says of the whole log, its shapes and the shares of its streams, each read when it is taken."""
-    if not data or data[0] not in _READ:
-        raise BadInput(f"a delta of version {data[0] if data else 'none'}; this service reads version {VERSION}")
+    version = data[0] if data else "none"
+    if version not in _READ:
+        raise BadInput(f"a delta of version {version}; this service reads version {VERSION}")
     if zstandard.frame_content_size(data[1:]) > _MOST:
         raise ValueError("too large")
     text = BufferedReader(zstandard.ZstdDecompressor().stream_reader(memoryview(data)[1:]), _BUFFER)

@@ -110,7 +110,9 @@ class RowColumns(Mapping[int, DeltaRow]):
         """The rows of both, which mostly follow each other."""
         if not self:
             return other
-        if other and self.columns[0][-1] < other.columns[0][0]:
+        if not other:
+            return self
+        if self.columns[0][-1] < other.columns[0][0]:
             return RowColumns(list(map(add, self.columns, other.columns)))
         return RowColumns.of({**self, **other})
 

@@ -70,8 +70,9 @@ def _receivers(settings: Settings) -> dict[str, OpenReceiver]:
     receivers: dict[str, OpenReceiver] = {}
     names = {channel.name for channel in channels.CHANNELS}
     for channel in channels.CHANNELS:
+        others = names - {channel.name}
         for name, open_receiver in channel.receivers(settings).items():
-            if name in receivers or (name in names and name != channel.name):
+            if name in others.union(receivers):
                 raise BadInput(f"a receiver of {channel.name} cannot be called {name!r}: another one is")
             receivers[name] = open_receiver
     return receivers

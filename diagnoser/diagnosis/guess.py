@@ -111,10 +111,14 @@ def _is_cut_short(evidence: Evidence, end: int) -> bool:
     disk was full."""
     line = evidence.lines[end]
     begin = _DIGITS.sub("0", line.text.rstrip())
-    before = [
-        _DIGITS.sub("0", each.text) for each in evidence.lines[max(0, end - 8) : end] if each.stream == line.stream
-    ]
-    return sum(text != begin and text.startswith(begin) for text in before) > 1
+    copies = 0
+    for each in evidence.lines[max(0, end - 8) : end]:
+        if each.stream != line.stream:
+            continue
+        text = _DIGITS.sub("0", each.text)
+        if text != begin:
+            copies += text.startswith(begin)
+    return copies > 1
 
 
 def _is_said_by_some(evidence: Evidence, end: Line, processes: Processes) -> bool:

@@ -106,7 +106,9 @@ def are_of_one_logger(lines: Iterable[str]) -> bool:
         if head is None:  # mostly that of the first line: the others are not even read
             return False
         heads.append(_NUMBER.sub("0", head[0]))
-    return len(heads) >= _FEW_LINES and len(set(heads)) == 1
+    if len(heads) < _FEW_LINES:
+        return False
+    return len(set(heads)) == 1
 
 
 @lru_cache(maxsize=16384)  # more than the ranks of a large job; heads with times in them never come again

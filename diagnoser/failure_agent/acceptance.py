@@ -53,7 +53,9 @@ def objection_to_end(kind: FailureType, cited: Sequence[Line], diagnosis: Diagno
     diagnosis: of the rules.
     reported: what the scheduler, the agent or an exit status says.
     """
-    if category_of(kind) is not Category.NONE or (reported and reported.type is kind):
+    if category_of(kind) is not Category.NONE:
+        return ""
+    if reported and reported.type is kind:
         return ""
     if contradiction := _contradiction(kind, diagnosis, reported):
         return f"the model says {kind}, but {contradiction}"

@@ -104,7 +104,7 @@ class _Wording:
 
     def matches(self, text: str) -> Iterator[tuple[dict[str, str], bool]]:
         """What each matching pattern reads from the text, and whether it only names the process."""
-        for number in sorted(self._set.Match(text) or ()):
+        for number in expressions.matching(self._set, text):
             yield _stated(expressions.compiled(self._texts[number], _OPTIONS).search(text)), number < self._names
 
 

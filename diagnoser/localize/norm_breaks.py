@@ -48,7 +48,9 @@ def norm_not_finite(series: MetricSeries) -> LossBreak | None:
 def norm_explosion(series: MetricSeries) -> LossBreak | None:
     """Where the gradient norm left its band for good: far above what it was, up to the end of the series."""
     printed, values = series.printed("grad_norm", finite=True)
-    if is_calm(values, EXPLODED) or (series.is_running and not series.is_objective):
+    if is_calm(values, EXPLODED):
+        return None
+    if series.is_running and not series.is_objective:
         return None
     lowest_behind = _lowest_behind(values)
     for index in range(WARM_UP, _end(values, series)):

@@ -288,4 +288,6 @@ def restarts(evidence: Evidence) -> list[int]:
 def _is_finite(point: Progress) -> bool:
     """Whether it has a loss or a gradient norm, and neither is NaN or infinite."""
     values = [value for value in (point.loss, point.grad_norm) if value is not None]
-    return bool(values) and all(map(math.isfinite, values))
+    if not values:
+        return False
+    return all(map(math.isfinite, values))

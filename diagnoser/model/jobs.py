@@ -160,8 +160,10 @@ class Attempt:
     @property
     def is_suspended(self) -> bool:
         """Whether somebody has stopped it for a while, as the newest event about that says."""
-        told = [event.kind for event in self.events if event.kind in (EventKind.SUSPENDED, EventKind.RESUMED)]
-        return told[-1:] == [EventKind.SUSPENDED]
+        for event in reversed(self.events):
+            if event.kind in (EventKind.SUSPENDED, EventKind.RESUMED):
+                return event.kind is EventKind.SUSPENDED
+        return False
 
     def heard(self, since: float) -> "Attempt":
         """The same, silent for no longer than since then, nor since it was resumed."""

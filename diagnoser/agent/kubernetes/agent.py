@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 async def run(flags: "KubernetesFlags", options: AgentOptions, program: str) -> None:
     """options: what ``begin`` made of the flags. program: source of the node check, "" for none."""
-    namespaces = flags.namespace or ()
+    namespaces = flags.namespace
     for name in (*namespaces, flags.check_namespace):
         names.valid(name, "namespace")
     async with AsyncExitStack() as stack:

@@ -137,10 +137,15 @@ class _PodGroup:
                 continue
             if not why:
                 continue
-            is_partner = place > 0 and node_check.is_later(self.check.round)
-            manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
-            if is_partner or (manifest and parsing.node(manifest).up):
+            if await self._proves_nothing(place, node):
                 raise Unavailable(f"the check of {', '.join(self.nodes)} lost its pod on {node}: {why}")
+
+    async def _proves_nothing(self, place: int, node: str) -> bool:
+        """Tell whether a pod that the cluster took away says nothing about the node that is judged."""
+        if place > 0 and node_check.is_later(self.check.round):
+            return True  # a partner by which the first node is judged
+        manifest = await self.check.kube.get(f"/api/v1/nodes/{node}")
+        return parsing.node(manifest).up if manifest else False
 
     async def _make(self, place: int, address: str, seconds: float) -> str:
         command = _command(self.check.program, self.base, len(self.nodes), place, address, seconds)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -28,7 +28,9 @@ def kubernetes_client() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubernetesFlags(AgentFlags):
-    namespace: Annotated[list[str] | None, typer.Option(help="Namespace to watch. Repeatable. Default: all.")] = None
+    namespace: Annotated[list[str], typer.Option(help="Namespace to watch. Repeatable. Default: all.")] = field(
+        default_factory=list
+    )
     context: _Context = ""
     check: Annotated[
         Path | None, check_option(help="File with the node check program (deploy/checks/allgather.py).")

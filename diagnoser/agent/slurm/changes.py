@@ -43,12 +43,14 @@ def diff(
         changes.append((_registration(job, cluster, checkpoint), checkpoint))
         checkpoint = replace(checkpoint, started=True, nodes=job.nodes, output=job.output, uid=job.uid)
         changes.append((_start(job), checkpoint))
-    if checkpoint.is_open and not job.finished and checkpoint.suspended is not job.is_suspended:
-        checkpoint = replace(checkpoint, suspended=job.is_suspended)
-        changes.append((_suspension(job), checkpoint))
-    if job.finished and checkpoint.is_open:
+    if not checkpoint.is_open:
+        return checkpoint, changes
+    if job.finished:
         checkpoint = replace(checkpoint, ended=True)
         changes.append((_end(job, nodes), checkpoint))
+    elif checkpoint.suspended is not job.is_suspended:
+        checkpoint = replace(checkpoint, suspended=job.is_suspended)
+        changes.append((_suspension(job), checkpoint))
     return checkpoint, changes
 
 

@@ -76,10 +76,14 @@ class CommandResult:
     def was_cancelled(self) -> bool:
         """Whether somebody, or a node that died, ended srun's program: that says nothing about the other nodes. Slurm
         cancels a step as well once a task of it has ended badly, but says so behind that."""
-        cancelled, ended = CANCELLED.search(self.error), TASK_END.search(self.error)
-        if not (self.code and cancelled):
+        if not self.code:
             return False
-        return ended is None or cancelled.start() < ended.start()
+        cancelled, ended = CANCELLED.search(self.error), TASK_END.search(self.error)
+        if cancelled is None:
+            return False
+        if ended is None:
+            return True
+        return cancelled.start() < ended.start()
 
 
 Runner = Callable[[Sequence[str], float], Awaitable[CommandResult]]

@@ -29,8 +29,8 @@ FINISHED = frozenset({GONE, "COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE
 _FIELD = re.compile(r"(?:^| )([A-Z][A-Za-z:/]*)=")
 _CONTRACT = re.compile(r'\{\s{0,9}"diagnoser"')
 """How ``{"diagnoser": {...}}`` begins."""
-_SLURM_S = re.compile(r"Not responding|Node unexpectedly rebooted|none\b", re.IGNORECASE)
-"""Slurm's own reasons for a node that is down, which end by themselves."""
+_SLURM_S = re.compile(r"Not responding|Node unexpectedly rebooted|none\b|\s*$", re.IGNORECASE)
+"""Slurm's own reasons for a node that is down, which end by themselves, or none at all."""
 _WHEN = re.compile(r" \[[^\[\]]*@[^\[\]]*\]$")
 
 
@@ -323,24 +323,27 @@ def _owner(row: Mapping[str, Any], name: str) -> int:
 
 def _task(row: Mapping[str, Any]) -> int:
     value = row.get("array_task_id")
-    is_unset = isinstance(value, Mapping) and not value.get("set")
-    return -1 if value is None or is_unset else _number(value)
+    return -1 if _is_unset(value) else _number(value)
+
+
+def _is_unset(value: Any) -> bool:
+    """Newer versions write numbers as ``{"set": true, "infinite": false, "number": 3}``."""
+    if isinstance(value, Mapping):
+        return not value.get("set")
+    return value is None
 
 
 def _number(value: Any) -> int:
-    """Newer versions write numbers as ``{"set": true, "infinite": false, "number": 3}``."""
+    if _is_unset(value):
+        return 0
     if isinstance(value, Mapping):
-        if not value.get("set"):
-            return 0
         value = value.get("number")
     return int(value or 0)
 
 
 def _is_zero(value: Any) -> bool:
     """Tell whether it is a number, and 0: one that is not set is neither."""
-    if isinstance(value, Mapping) and not value.get("set"):
-        return False
-    if value is None:
+    if _is_unset(value):
         return False
     return _number(value) == 0
 
@@ -437,13 +440,15 @@ def _node_record(name: str, state: str, states: set[str], reason: str, address: 
     A node that somebody took down is cordoned: his reason stays, and the node out when ours is over.
     """
     cause, up = reason, states.isdisjoint({"DOWN", "FAIL"})
-    is_taken_down = not up and bool(_WHEN.sub("", reason.strip())) and not _SLURM_S.match(reason)
+    cordoned = "DRAIN" in states
+    if not (up or _SLURM_S.match(reason)):
+        cordoned = True
     if "*" in state:
         cause, up = reason or "Not responding", False
     return NodeRecord(
         name=valid_node(name),
         up=up,
-        cordoned="DRAIN" in states or is_taken_down,
+        cordoned=cordoned,
         reason=_WHEN.sub("", reason.strip()),
         record=f"NodeName={name} State={state} Reason={cause}".rstrip(),
         address=address,

@@ -135,10 +135,10 @@ def _hold_next_launch(spec: PlanSpec, job: JobRecord, state: SlurmState, attempt
         launch = f"launch {job.attempt} of the job is {job.state.lower()} already"
         return Done(False, f"{launch}; its nodes were not checked")
     command = scontrol("hold", job.target)
-    if job.held and not _held_by_us(spec, job, state, attempts):
-        return Done(False, f"launch {job.attempt} of the job is held by somebody else; its nodes were not checked")
     if job.held:
-        return Held(state.reserved)
+        if _held_by_us(spec, job, state, attempts):
+            return Held(state.reserved)
+        return Done(False, f"launch {job.attempt} of the job is held by somebody else; its nodes were not checked")
     if attempts.succeeded(command):
         return Held(state.reserved)
     return attempts.unless_refused(command, "Slurm refused to hold the job")
@@ -149,8 +149,13 @@ def _held_by_us(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Att
     that died before it reported its hold has reserved nodes."""
     if state.reserved:
         return True
-    holds = [scontrol(verb, job.target) for verb in ("hold", "requeuehold")]
-    return any(attempts.succeeded(hold) or hold.line in spec.done for hold in holds)
+    for verb in ("hold", "requeuehold"):
+        hold = scontrol(verb, job.target)
+        if attempts.succeeded(hold):
+            return True
+        if hold.line in spec.done:
+            return True
+    return False
 
 
 def _reserve_once(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: Attempts) -> Run | None:

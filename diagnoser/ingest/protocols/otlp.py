@@ -154,7 +154,7 @@ class _Request:
         group = self._add(labels, record.attributes, record.body, record.time)
         # The time of observation is the last field of a record, unless its key is a byte of something else.
         observed = stop - 9 if stop - rest >= 9 and body[stop - 9] == _OBSERVED_KEY else stop
-        if group is not None and (observed == rest or observed in record.ends):
+        if group is not None and observed in record.ends | {rest}:
             by_rest[body[rest:observed]] = group
 
     def read_json_records(self, records: Any, labels: Labels) -> None:

@@ -126,7 +126,7 @@ def _span_and_parent(step: TraceStep, attempt: AttemptKey, diagnosis: str) -> tu
         return root, 0
     if step is TraceStep.DIAGNOSE:
         return above, root
-    return secrets.randbits(64) or 1, above
+    return secrets.randbits(63) + 1, above
 
 
 def _nanoseconds(time: float) -> int:

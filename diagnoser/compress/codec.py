@@ -117,7 +117,7 @@ def _merged(parts: Sequence[tuple[dict[str, Any], _Entries, _Entries]], limits: 
             delta.add_shape(key, _stat_of(fields, streams))
         shares.append(zip(places, own_shares, strict=True))
     for place, of_stream in groupby(merge(*shares, key=itemgetter(0)), key=itemgetter(0)):
-        delta.shares[read.stream(*place)] = _shared(read, [fields for _, fields in of_stream])
+        delta.shares[read.stream(*place)] = _shared(read, list(map(itemgetter(1), of_stream)))
     return delta
 
 

@@ -31,7 +31,10 @@ def deprecated_scopes(settings: Settings) -> list[str]:
     return sorted(scopes & DEPRECATED.keys())
 
 
-def is_loopback(host: str) -> bool:
+def is_loopback(host: str | None) -> bool:
+    """host: None for an address that names none."""
+    if host is None:
+        return False
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

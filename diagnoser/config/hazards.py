@@ -38,7 +38,7 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         "has tokens or users. Make one: diagnoser token create",
     ),
     (
-        lambda s: not is_loopback(s.host) and is_loopback(urlsplit(s.base_url).hostname or ""),
+        lambda s: not is_loopback(s.host) and is_loopback(urlsplit(s.base_url).hostname),
         "DIAGNOSER_BASE_URL names this machine alone: links in alerts open nothing elsewhere. Set the public address",
     ),
     (

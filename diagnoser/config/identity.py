@@ -36,7 +36,7 @@ def open_provider(settings: Settings) -> OidcProvider | None:
 def _faults(settings: Settings) -> list[str]:
     faults = []
     issuer = urlsplit(settings.oidc_issuer)
-    is_local = issuer.scheme == "http" and is_loopback(issuer.hostname or "")
+    is_local = issuer.scheme == "http" and is_loopback(issuer.hostname)
     if issuer.scheme != "https" and not is_local:
         faults.append("DIAGNOSER_OIDC_ISSUER must begin with https://: whoever can change its answers can be anybody")
     if not settings.oidc_client_id:

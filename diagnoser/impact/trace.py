@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from diagnoser.impact.report import LISTED, SIZES, FailureRate, Spread, failure_
 from diagnoser.impact.training_time import HOUR
 from diagnoser.model.errors import BadInput
 
+_Empty = TypeVar("_Empty", float, None)
 COLUMNS = ("user", "gpu_num", "type", "state", "submit_time", "end_time", "duration", "queue", "gpu_time")
 FAILED_STATES = frozenset({"FAILED", "TIMEOUT", "NODE_FAIL"})
 LEFT_OUT: Mapping[str, str] = {
@@ -176,17 +177,15 @@ def _columns(header: Sequence[str]) -> Sequence[int]:
 def _job(row: Sequence[str], columns: Sequence[int]) -> _Job:
     """Raises ValueError, IndexError or OverflowError where the row is no job."""
     user, gpus, kind, state, submitted, ended, duration, queue, gpu_time = [row[place] for place in columns]
-    count, run = _number(gpus) or 0.0, _number(duration) or 0.0
-    gpu_seconds = _number(gpu_time)
-    if gpu_seconds is None:
-        gpu_seconds = run * count
-    return _Job(user, kind, state.upper(), int(count), _time(submitted), _time(ended), run, _number(queue), gpu_seconds)
+    count, run = _number(gpus, 0.0), _number(duration, 0.0)
+    gpu_seconds, waited = _number(gpu_time, run * count), _number(queue, None)
+    return _Job(user, kind, state.upper(), int(count), _time(submitted), _time(ended), run, waited, gpu_seconds)
 
 
-def _number(cell: str) -> float | None:
-    """None for an empty cell. Raises ValueError for what is no finite number, or a negative one."""
+def _number(cell: str, empty: _Empty) -> float | _Empty:
+    """empty: of an empty cell. Raises ValueError for what is no finite number, or a negative one."""
     if not cell:
-        return None
+        return empty
     number = float(cell)
     if not 0 <= number < math.inf:
         raise ValueError(cell)

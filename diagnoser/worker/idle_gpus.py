@@ -69,7 +69,7 @@ class IdleGpuWatch:
 def _allowed(job: Job) -> float:
     """Seconds without a line that are no news."""
     contract = contract_of(job)
-    return max(IDLE_SECONDS, contract.first_step_within or 0.0, contract.cadence or 0.0)
+    return max((IDLE_SECONDS, *filter(None, (contract.first_step_within, contract.cadence))))
 
 
 def _why(gpus: int, idle: float, attempt: AttemptSummary) -> str:

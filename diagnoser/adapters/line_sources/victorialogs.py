@@ -38,7 +38,7 @@ def _read(time: str) -> int:
     if not point:
         seconds = seconds.rstrip("Z")
     whole = int(datetime.fromisoformat(seconds).replace(tzinfo=UTC).timestamp())
-    return whole * _BILLION + int(digits.ljust(9, "0")[:9] or 0)
+    return whole * _BILLION + int(digits.ljust(9, "0")[:9])
 
 
 def _written(nanoseconds: int) -> str:

@@ -89,7 +89,7 @@ async def schema(url: str) -> str:
     """The revision of an existing database, "" where it has no tables of ours. Raises Unavailable, BadInput."""
     require_existing(url)
     async with connected(url) as connection:
-        return await connection.run_sync(current) or ""
+        return await connection.run_sync(current)
 
 
 async def create_missing(url: str) -> None:
@@ -289,7 +289,7 @@ def _report(connection: Connection) -> DatabaseReport:
     if connection.dialect.name == "sqlite":
         faults = _sqlite_faults(connection)
         size = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
-    revision, tables = current(connection) or "", set(inspect(connection).get_table_names())
+    revision, tables = current(connection), set(inspect(connection).get_table_names())
     if missing := set(metadata.tables) - tables:
         faults.append(f"tables are missing: {', '.join(sorted(missing))}")
     if revision != head():

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import select, update
@@ -29,7 +30,7 @@ class OutboxRepository(Repository):
         async with self._db.writing() as connection:
             rows = (await connection.execute(due.with_for_update(skip_locked=True))).mappings().all()
             if rows:
-                mine = update(outbox).where(outbox.c.key.in_([row["key"] for row in rows]))
+                mine = update(outbox).where(outbox.c.key.in_(list(map(itemgetter("key"), rows))))
                 await connection.execute(mine.values(token=token, lease=now + lease, tries=outbox.c.tries + 1))
         return [DueMessage(codec.message_of(row), row["tries"] + 1, token) for row in rows]
 

@@ -97,7 +97,7 @@ def check_known(connection: Connection) -> str | None:
     A migration that takes away what earlier code uses says so in ``revisions``, under the name ``NEEDED``.
     """
     found, known = current(connection), head()
-    if found is None:
+    if not found:
         return None
     if why := why_too_old(found):
         raise Unavailable(f"the database {why}")
@@ -129,9 +129,9 @@ def log_newer_schema(found: str) -> None:
     structlog.get_logger().warning("newer_schema", database=found, known=head(), why="a newer replica made it")
 
 
-def current(connection: Connection) -> str | None:
-    """None in a database without tables."""
+def current(connection: Connection) -> str:
+    """The revision; "" in a database without tables."""
     if not inspect(connection).has_table("alembic_version"):
-        return None
+        return ""
     current: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar()
-    return current
+    return "" if current is None else current

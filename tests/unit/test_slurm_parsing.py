@@ -65,6 +65,12 @@ def test_a_newer_squeue_is_read() -> None:
     assert (found.code, found.signal, found.held, found.minutes) == (3, 9, True, 0)
 
 
+@pytest.mark.parametrize("user", [None, {"set": False, "infinite": False, "number": 0}])
+def test_a_job_whose_user_slurm_does_not_state_is_not_that_of_root(user: object) -> None:
+    """By its number a log file is found to be the job's own."""
+    assert job(NEW | {"user_id": user}).uid == -1
+
+
 def test_a_queue_is_read() -> None:
     """When the launch was submitted, and why it waits: no reason is one in words."""
     found = job(OLD | {"job_state": "PENDING", "submit_time": 1700000000, "state_reason": "QOSMaxGRESPerUser"})

@@ -317,8 +317,9 @@ def _text(row: Mapping[str, Any], name: str) -> str:
 
 
 def _owner(row: Mapping[str, Any], name: str) -> int:
-    """Number of a user or group; -1 where the row has none."""
-    return _number(row[name]) if row.get(name) is not None else -1
+    """Number of a user or group; -1 where the row has none: 0 is root."""
+    value = row.get(name)
+    return -1 if _is_unset(value) else _number(value)
 
 
 def _task(row: Mapping[str, Any]) -> int:

@@ -84,7 +84,7 @@ async def test_a_server_serves_the_pieces_of_its_slot_and_is_started_again_when_
     assert len(processes(tmp_path)) == 2 * 3
     assert living(tmp_path) == []
     loads = [record.load or 0.0 for record in progress.inferred]
-    assert sum(load > 0.05 for load in loads) == 3 and len(loads) >= 6
+    assert sum(load > 0.05 for load in loads) >= 3 and len(loads) >= 6  # on a busy machine, a copy may take as long
 
 
 @pytest.mark.parametrize("killed", ["server", "keeper", "runner"])

@@ -42,6 +42,9 @@ SLEEP_MIN = 0.02
 _PATIENCE_GROWTH = 1.1
 _STANDSTILL = 10.0
 """Seconds by which a round begins later than it was to, from which on the process, or the database, stood still."""
+_ASLEEP = 300.0
+"""Seconds of such a pause from which on the machine slept, and its jobs with it. Shorter ones, as of a database that is
+away now and then, take nothing from the silence of a run, or a service that has many would find no hang."""
 _SUSPENDED_LOOK = 3600.0
 """Seconds for which a suspended run is left alone; its next event makes it due again."""
 _LOOK_AGAIN = 0.25
@@ -180,8 +183,10 @@ class Worker:
         """Call no run silent at first where nothing could be heard: at a start, and after the clock jumped, the machine
         was suspended, or the database was away. Jobs on a machine that was suspended have stood still with it."""
         now = self.clock()
-        if self.config.catch_up and now - self._last_round > self.config.poll + _STANDSTILL:
-            self._woke_up = now if self._last_round > -inf else -inf
+        pause = now - self._last_round - self.config.poll
+        if _ASLEEP < pause < inf:
+            self._woke_up = now
+        if self.config.catch_up and pause > _STANDSTILL:
             self._next_hang_check = max(self._next_hang_check, now + self.config.catch_up)
 
     async def finish(self) -> None:

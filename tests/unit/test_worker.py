@@ -472,6 +472,19 @@ async def test_time_in_which_a_run_was_suspended_or_the_machine_slept_is_no_sile
     assert [counts[moment] for moment in (2990.0, 3190.0, 30_200.0, 30_290.0)] == [0, 0, 0, 1]
 
 
+async def test_a_service_that_stands_still_now_and_then_finds_a_hang_all_the_same(store: SqlStore) -> None:
+    """Its database is away for half a minute every two: the run is silent through all of that."""
+    bench = Bench(store, config=replace(CONFIG, hang_check_idle=10.0, hang_diagnosis_idle=300.0, catch_up=60.0))
+    bench.worker.evidence = Evidence()  # type: ignore[assignment]
+    bench.verdicts = [replace(diagnosis(), outcome=Outcome.HUNG)]
+    bench.limit = ExpectedSilence(Stage.TRAIN, 0.0, 50.0, 150.0, 250.0, 150.0)
+    await bench.lines(at=1000.0, fatal=False)
+    for begin in range(1000, 1600, 120):
+        for bench.now in map(float, range(begin, begin + 100, 10)):
+            await bench.worker.step()
+    assert len(await bench.found()) == 1
+
+
 async def test_a_run_that_was_sound_in_spite_of_a_fatal_line_may_still_hang(store: SqlStore) -> None:
     """The next look for silent runs finds it, as if it had not been looked at for its line."""
     bench = Bench(store, config=replace(CONFIG, hang_check_idle=300.0, hang_check_interval=1.0))

@@ -20,7 +20,9 @@ _NUMBER = re.compile(r"\d+")
 _PARTS = re.compile(r"[^\s\",;|]+")
 _NO_NAME = re.compile(r"std(?:out|err):?|[\dT]*[:.]\d[\d:.+Z-]*s?|\d{5,}")
 """A part that is no name of a process: an output, or a time."""
-_MOST, _READ, _LONGEST = 4, 200, 160
+_MOST, _READ, _CUTS, _LONGEST = 4, 40, 24, 160
+"""Bounds of what a hostile stream costs: wrappings, lines that are read of each form, places of a line where its message
+may begin, and characters in front of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,7 @@ def _within(
 ) -> Iterator[tuple[str, re.Match[str]]]:
     """What stands in front of lines of a form, which no known prefix is, and their matches."""
     for body in map(peeled, islice(lines, _READ)):
-        for cut in (0, *(match.end() for match in _CUT.finditer(body[:_LONGEST]))):
+        for cut in (0, *(match.end() for match in islice(_CUT.finditer(body[:_LONGEST]), _CUTS))):
             match = form.match(peeled(body[cut:]))
             if match:
                 if cut:

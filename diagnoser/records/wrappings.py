@@ -21,8 +21,8 @@ _PARTS = re.compile(r"[^\s\",;|]+")
 _NO_NAME = re.compile(r"std(?:out|err):?|[\dT]*[:.]\d[\d:.+Z-]*s?|\d{5,}")
 """A part that is no name of a process: an output, or a time."""
 _MOST, _READ, _CUTS, _LONGEST = 4, 40, 24, 160
-"""Bounds of what a hostile stream costs: wrappings, lines that are read of each form, places of a line where its message
-may begin, and characters in front of it."""
+"""Bounds of what a hostile stream costs: wrappings, lines that are read of each form, places of a line where its
+message may begin, and characters in front of it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,13 @@ def test_an_error_whose_message_is_a_traceback_is_shown_where_that_ends() -> Non
     assert found.type == "index_error" and found.root_cause is not None and found.root_cause.line == 4
 
 
+def test_an_error_of_a_spawned_process_is_the_one_below_the_empty_exception() -> None:
+    """Before ProcessRaisedException torch raised a bare Exception whose message begins in the next lines."""
+    quoted = ["", "-- Process 3 terminated with the following error:", *TRACE, "KeyError: 'lr'"]
+    found = verdict(*TRACE, "Exception: ", *quoted)
+    assert found.type == "key_error" and found.root_cause is not None and found.root_cause.rank == 3
+
+
 def test_an_error_of_a_ray_task_is_named_by_the_class_that_ray_quotes() -> None:
     """Of an error that was printed nowhere else only its class is known; a class that quotes again says nothing."""
     quoted = "ray.exceptions.RayTaskError({}): ray::Trainer.fit() (pid=71, ip=10.9.8.7)"

@@ -47,7 +47,7 @@ from diagnoser.web.http.allowed_hosts import AllowedHosts
 from diagnoser.web.http.answer_headers import HeadAsGet, RequestIds, SecurityHeaders
 from diagnoser.web.http.auditing import AuditedCalls
 from diagnoser.web.http.authentication import READ, People
-from diagnoser.web.http.compression import CompressedFiles, ReadCompression
+from diagnoser.web.http.compression import KeptFiles, ReadCompression
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.request_metrics import RequestMetrics
 from diagnoser.web.http.seldom import Seldom
@@ -196,7 +196,7 @@ def create_health(services: WebServices) -> FastAPI:
     app.add_middleware(RequestIds)
     problems.install(app, pages.error, protocols.errors_by_path())
     app.router.routes.extend(health.router.routes)
-    app.mount("/static", CompressedFiles(directory=STATIC), name="static")
+    app.mount("/static", KeptFiles(directory=STATIC), name="static")
     return app
 
 

@@ -68,9 +68,9 @@ async def test_static_files_come_compressed_and_are_kept(tmp_path: Path, file: s
     async with serving(tmp_path) as web:
         kept = await web.client.get(f"/static/{file}?v=0123456789ab", headers=GZIP)
         assert kept.content == body
-        assert kept.headers["content-encoding"] == "gzip"
+        assert kept.headers.get("content-encoding") == ("gzip" if len(body) >= LEAST_BYTES else None)
         assert "immutable" in kept.headers["cache-control"]
-        assert await size(web, f"/static/{file}") == len(gzip.compress(body, 9))
+        assert await size(web, f"/static/{file}") <= 1.1 * len(gzip.compress(body, 9)) or len(body) < LEAST_BYTES
         plain = await web.client.get(f"/static/{file}", headers={"accept-encoding": "identity"})
         assert plain.content == body and plain.headers["cache-control"] == "no-cache"
         again = await web.client.get(f"/static/{file}", headers=GZIP | {"if-none-match": plain.headers["etag"]})

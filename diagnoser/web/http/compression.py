@@ -1,22 +1,16 @@
-"""Smaller answers for whoever reads: pages and JSON are compressed as they are sent, static files beforehand."""
+"""Smaller answers for whoever reads, and files that browsers keep."""
 
-import gzip
-import mimetypes
-from functools import cache
 from os import PathLike, stat_result
-from pathlib import Path
 
 from fastapi import Response
 from fastapi.staticfiles import StaticFiles
 from starlette.datastructures import Headers
 from starlette.middleware.gzip import GZipMiddleware
-from starlette.responses import FileResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 LEAST_BYTES = 1_000
 LEVEL = 5
 """A page of 140 kB takes 2 ms and becomes 15 kB; each further level costs more than it saves."""
-_TEXTS = ("text/", "application/javascript", "application/json", "image/svg+xml")
 
 
 class ReadCompression:
@@ -43,30 +37,15 @@ def _is_own_read(scope: Scope) -> bool:
     return Headers(scope=scope).get("sec-fetch-site") not in ("cross-site", "same-site")
 
 
-class CompressedFiles(StaticFiles):
-    """Static files, texts compressed once, when the first reader asks. An address with the hash of the content may be
-    kept for a year: another content has another address."""
+class KeptFiles(StaticFiles):
+    """Static files. An address with the hash of the content may be kept for a year: another content has another
+    address."""
 
     def file_response(
         self, full_path: str | PathLike[str], stat_result: stat_result, scope: Scope, status_code: int = 200
     ) -> Response:
         response = super().file_response(full_path, stat_result, scope, status_code)
-        is_whole = isinstance(response, FileResponse)  # else the browser has it already
-        body = _gzipped(Path(full_path)) if is_whole else None
-        accepted = Headers(scope=scope).get("accept-encoding", "")
-        if body and "gzip" in accepted:
-            headers = dict(response.headers) | {"content-encoding": "gzip", "content-length": str(len(body))}
-            response = Response(body, status_code, headers=headers)
         response.headers["Cache-Control"] = "no-cache"
         if scope["query_string"].startswith(b"v="):
             response.headers["Cache-Control"] = "public, max-age=31536000, immutable"
-        if body:
-            response.headers["Vary"] = "Accept-Encoding"
         return response
-
-
-@cache
-def _gzipped(file: Path) -> bytes | None:
-    """Compress one of our files, if it is a text."""
-    kind, _ = mimetypes.guess_type(file)
-    return gzip.compress(file.read_bytes(), 9, mtime=0) if kind and kind.startswith(_TEXTS) else None

@@ -40,6 +40,7 @@ from diagnoser.diagnosis.log_indexes import KeptLogs, LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_status import RunStatuses
 from diagnoser.failure_agent.guarded_model import GuardedModel
+from diagnoser.ingest.job_access import JobAccess
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.service import RAW_BYTES, IngestService
 from diagnoser.ingest.unattributed import UnattributedStreams
@@ -67,7 +68,6 @@ from diagnoser.ports import Archive, Clock, Sender, WakeSignal
 from diagnoser.recovery.node_query import NodeQueryTable
 from diagnoser.redaction.redact import without_secrets
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
-from diagnoser.web.http.access import JobAccess
 from diagnoser.web.http.authenticator import Authenticator
 from diagnoser.web.http.services import (
     CoreServices,

@@ -1,9 +1,10 @@
 """Sends bodies to the intake as the routes of the protocols do."""
 
 from diagnoser.ingest import IngestReceipt, RecordDefaults
+from diagnoser.ingest.job_access import JobSender
 from diagnoser.ingest.protocols import PROTOCOLS
 from diagnoser.ingest.protocols.protocol import BodyFormat
-from diagnoser.ingest.service import IngestService, JobSender
+from diagnoser.ingest.service import IngestService
 
 FORMATS: dict[str, BodyFormat] = {read.name: read for protocol in PROTOCOLS for read in protocol.formats.values()}
 

@@ -31,9 +31,9 @@ from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.run_comparison import RunComparison
 from diagnoser.hang.report import HangReport
 from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
+from diagnoser.ingest.job_access import JobSender
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.protocols.protocol import BodyFormat
-from diagnoser.ingest.service import JobSender
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLearningConfig, RuleLifecycle
 from diagnoser.learning.rule_registry import RuleRegistry
@@ -123,7 +123,11 @@ class FakeIngest:
     ) -> IngestReceipt:
         if self.error:
             raise self.error
-        reasons = batch.of_jobs(await sender.refused({target.job for target in batch.blocks})) if sender else {}
+        reasons = (
+            batch.of_jobs(await sender.access.refused(sender.caller, {target.job for target in batch.blocks}))
+            if sender
+            else {}
+        )
         if reasons and not batch.drop(reasons):
             raise OutOfScope("all of it")
         return self.receipt

@@ -269,7 +269,7 @@ FAULTS = (
     ),
     Fault(
         "whose a job is, once read, is believed forever",
-        "web/http/access.py",
+        "ingest/job_access.py",
         "            if until > now:\n",
         "            if job in self._owners:\n",
         _ACCESS,

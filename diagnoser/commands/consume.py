@@ -18,8 +18,8 @@ from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput
 
 if TYPE_CHECKING:
+    from diagnoser.ingest.job_access import JobAccess
     from diagnoser.ports import MessageSource
-    from diagnoser.web.http.access import JobAccess
 
 STOP_SECONDS = 10.0
 
@@ -163,13 +163,13 @@ async def _run(
     from diagnoser.config.tracing import open_traces
     from diagnoser.ingest import RecordDefaults
     from diagnoser.ingest.consumer import LogConsumer
+    from diagnoser.ingest.job_access import JobAccess
     from diagnoser.ingest.messages import MessageReader
     from diagnoser.ingest.service import IngestService
     from diagnoser.ingest.unattributed import UnattributedStreams
     from diagnoser.learning.rule_registry import RuleRegistry
     from diagnoser.observability.metrics import Metrics
     from diagnoser.observability.tracing import untraced
-    from diagnoser.web.http.access import JobAccess
 
     defaults = RecordDefaults(cluster=sender.cluster, vouched=sender.vouches, sender=sender.name)
     reader = MessageReader(load_mapping(settings), format.value, defaults, key_is_job=key is Key.JOB)

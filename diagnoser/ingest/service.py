@@ -7,7 +7,6 @@ Offsets make a request that comes again count once, also where several replicas 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
-from typing import Protocol
 
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
@@ -25,6 +24,7 @@ from diagnoser.ingest import (
 )
 from diagnoser.ingest.backlog import CompressionBacklog
 from diagnoser.ingest.fair_queue import FairQueue
+from diagnoser.ingest.job_access import JobSender
 from diagnoser.ingest.mapping import DEFAULT, FieldMapping
 from diagnoser.ingest.protocols.protocol import BodyFormat
 from diagnoser.ingest.unattributed import UnattributedStreams
@@ -60,25 +60,6 @@ FAILED_SECONDS = 30.0
 OWNER_TRIES = 3
 
 AttemptCursors = dict[AttemptKey, dict[Stream, Cursor]]
-
-
-class JobSender(Protocol):
-    """Who sends the lines of a request (``web.access``). viewer: what it may speak of. vouches: it is an agent."""
-
-    @property
-    def viewer(self) -> Viewer: ...
-
-    @property
-    def vouches(self) -> bool: ...
-
-    async def names(self, jobs: Collection[str]) -> Mapping[str, str]:
-        """Job, as the sender says it -> what the store calls it."""
-
-    async def refused(self, jobs: Collection[str]) -> Mapping[str, str]:
-        """Those of the jobs, as the store calls them, that it may send nothing of, each with the reason."""
-
-    def forget(self, jobs: Collection[str]) -> None:
-        """What was remembered of these jobs is wrong."""
 
 
 @dataclass(slots=True)
@@ -185,20 +166,21 @@ class IngestService:
             if sender:
                 await self._admit(batch, sender)
             await self._backlog.check(target.job for target in batch.blocks)
-            turn, viewer = next(iter(batch.blocks)).job, sender.viewer if sender else EVERYTHING
+            turn, viewer = next(iter(batch.blocks)).job, sender.caller.viewer if sender else EVERYTHING
             try:
                 return await self._committed_with_others(turn, batch, received, viewer=viewer)
             except OwnerMoved:
                 assert sender is not None, "only what speaks for one tenant is compared with the owner"
-                sender.forget(batch.jobs)
+                sender.access.forget(batch.jobs)
         raise Unavailable("the owner of a job kept changing")
 
     async def _admit(self, batch: Batch, sender: JobSender) -> None:
         """Leaves in the batch what the sender may send, under the names that the store has for its jobs. Raises
         OutOfScope when nothing is left."""
-        batch.rename(await sender.names(batch.jobs))
-        reasons = batch.of_jobs(await sender.refused(batch.jobs))
-        if not sender.vouches:
+        access, caller = sender
+        batch.rename(await access.names(caller, batch.jobs))
+        reasons = batch.of_jobs(await access.refused(caller, batch.jobs))
+        if not caller.vouches:
             reasons |= await self.ahead(batch)
         if not reasons:
             return

@@ -13,12 +13,12 @@ import cramjam
 
 from diagnoser.commands.consume import refused
 from diagnoser.ingest.batch import RecordDefaults
+from diagnoser.ingest.job_access import JobAccess
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageFormat, MessageReader
 from diagnoser.model.logs import Partition
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.ports import Message
-from diagnoser.web.http.access import JobAccess
 from tests.attacks import records
 from tests.attacks.lies import CUDA, WATCHDOG, Lie, Surface
 from tests.attacks.records import BULK, JSON, LOGS, LOKI, NDJSON, OTLP, PROTOBUF, SYSLOG, TEXT, Post

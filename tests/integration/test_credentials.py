@@ -11,8 +11,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
+from diagnoser.ingest.job_access import JobSender
 from diagnoser.ingest.protocols.protocol import BodyFormat
-from diagnoser.ingest.service import IngestService, JobSender
+from diagnoser.ingest.service import IngestService
 from diagnoser.model import AttemptKey, BreakerState, Job, Mode, PlanState, TransitionResult
 from diagnoser.model.access import Credential, Owner, Scope, StoredToken, hash_of
 from diagnoser.observability.metrics import Metrics

@@ -23,6 +23,7 @@ from diagnoser.commands import consume
 from diagnoser.compress import Compressor, raw_chunks
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.consumer import LogConsumer
+from diagnoser.ingest.job_access import JobAccess
 from diagnoser.ingest.mapping import DEFAULT
 from diagnoser.ingest.messages import MessageReader
 from diagnoser.ingest.service import IngestService
@@ -31,7 +32,6 @@ from diagnoser.model import AttemptKey, Job, UnplacedReason
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.logs import Append, OffsetAdvance, Partition
 from diagnoser.observability.metrics import Metrics
-from diagnoser.web.http.access import JobAccess
 from tests import kafka_broker
 from tests.databases import sqlite_store
 from tests.e2e.service import DEMO_LOG, diagnosis_of, service, until

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from diagnoser.ingest.job_access import JobAccess
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.validation import ValidationCheck
 from diagnoser.model import Author, HitVerdict, LearnedRule, LearnedState
 from diagnoser.model.queries import LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.web.http.access import JobAccess
 from tests import accuracy_bars
 from tests.rule_learning import NOW, QUILT, ROOT, STEPS, Site, site
 from tests.serving import serving

@@ -18,8 +18,9 @@ from prometheus_client import CollectorRegistry
 from diagnoser.compress import Compressor
 from diagnoser.compress.raw_chunks import unpack
 from diagnoser.ingest import Batch, IngestReceipt, RecordDefaults
+from diagnoser.ingest.job_access import JobSender
 from diagnoser.ingest.protocols.protocol import BodyFormat
-from diagnoser.ingest.service import IngestService, JobSender
+from diagnoser.ingest.service import IngestService
 from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.model import AttemptKey, Job, Provenance, Stream, UnplacedReason, UnplacedStream, node_log_id
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of

@@ -2,9 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
+from diagnoser.ingest.job_access import REMEMBERED_SECONDS, JobAccess
 from diagnoser.model.access import Credential, Owner, Scope
 from diagnoser.model.people import Role, Session, SessionLimits, User
-from diagnoser.web.http.access import REMEMBERED_SECONDS, JobAccess
 from diagnoser.web.http.sessions import Sessions
 
 NOW = 1000.0

@@ -15,6 +15,7 @@ from pydantic import ConfigDict, Field, ValidationError
 from starlette.routing import BaseRoute, Route, compile_path
 
 from diagnoser.ingest import RecordDefaults, protocols
+from diagnoser.ingest.job_access import JobSender
 from diagnoser.ingest.protocols.protocol import Answer, Protocol, RequestHead
 from diagnoser.model import Stream, provenance_of
 from diagnoser.model.access import Credential
@@ -154,7 +155,7 @@ async def receive_request(request: Request, protocol: Protocol) -> Response:
     async with bodies.read(request.stream(), decode, declared_length(request)) as body:
         received = services.core.clock()
         batch = await services.intake.ingest.parse_body(body, body_format, defaults, received)
-        sender = services.intake.job_access.sender(caller)
+        sender = JobSender(services.intake.job_access, caller)
         try:
             receipt = await services.intake.ingest.accept_batch(batch, body_format.name, defaults, received, sender)
         except DiagnoserError as error:

@@ -14,6 +14,7 @@ from diagnoser.diagnosis.line_search import LineSearch
 from diagnoser.diagnosis.log_indexes import LogIndexes
 from diagnoser.diagnosis.original_lines import OriginalLines
 from diagnoser.diagnosis.run_status import RunStatuses
+from diagnoser.ingest.job_access import JobAccess
 from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.service import IngestService
 from diagnoser.integrations.ft_launcher import LogAttribution
@@ -29,7 +30,6 @@ from diagnoser.ports import Clock, IdentityProvider, WakeSignal
 from diagnoser.redaction.redact import Redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
-from diagnoser.web.http.access import JobAccess
 from diagnoser.web.http.authenticator import Authenticator
 from diagnoser.web.http.sessions import CookieRules, Sessions
 from diagnoser.web.http.sign_in import PasswordSignIn

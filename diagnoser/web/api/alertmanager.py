@@ -15,7 +15,6 @@ from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import ALERTS, Caller
 from diagnoser.web.http.dependencies import Core, Intake
-from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, Schema
 
 router = ApiRouter("recovery")
@@ -29,12 +28,7 @@ class Receipt(Schema):
     left_out: int
 
 
-@router.post(
-    "/alertmanager",
-    dependencies=ALERTS,
-    responses=answers(400, 401, 403, 429, 503),
-    summary="Receive alerts from Alertmanager",
-)
+@router.post("/alertmanager", dependencies=ALERTS, summary="Receive alerts from Alertmanager")
 async def receive(
     body: WebhookMessage,
     core: Core,

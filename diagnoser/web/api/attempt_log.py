@@ -19,7 +19,7 @@ from diagnoser.web.api.params import JobPath, KnownRank, Search, TextIfAny
 from diagnoser.web.api.sse import RETRY_MILLISECONDS, may_go_on, pause
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.problems import READ_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema
 
 ROWS, ROWS_LIMIT = 200, 1_000
@@ -151,7 +151,7 @@ class LogNews(Schema):
     revision: int
 
 
-@router.get("/jobs/{id}/attempts/{attempt}/log", responses=READ_ERRORS, summary="Read the log of an attempt")
+@router.get("/jobs/{id}/attempts/{attempt}/log", responses=answers(404), summary="Read the log of an attempt")
 async def show(id: JobPath, attempt: AttemptPath, query: Annotated[LogQuery, Query()], logs: Logs) -> LogPage:
     """The lines that are stored, in order of time, and templates of those that are only counted."""
     log = await logs.indexes.load(AttemptKey(id, attempt))
@@ -169,7 +169,7 @@ async def known_attempt(id: JobPath, attempt: AttemptPath, logs: Logs) -> Attemp
 @router.get(
     "/jobs/{id}/attempts/{attempt}/log/live",
     response_class=EventSourceResponse,
-    responses=READ_ERRORS,
+    responses=answers(404),
     summary="Follow the log of an attempt",
 )
 async def live(

@@ -16,7 +16,7 @@ from diagnoser.model.record_json import fields_of
 from diagnoser.web.api.params import IS_NUMBER
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Attribution
-from diagnoser.web.http.problems import CHANGE_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 
 SOURCE = "diagnoser"
@@ -46,8 +46,7 @@ class Refusal(Schema):
 
 
 ANSWERS: dict[int | str, dict[str, Any]] = {
-    status: {**about, "model": Refusal} if status in _STATUS.values() else about
-    for status, about in CHANGE_ERRORS.items()
+    status: {**about, "model": Refusal} for status, about in answers(400, 403, 404).items()
 }
 
 LogPath = Annotated[str, Field(min_length=1, max_length=4096)]

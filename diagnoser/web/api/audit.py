@@ -13,7 +13,6 @@ from diagnoser.model.queries import AuditFilter
 from diagnoser.web.api.params import LARGEST, Moment, Name, Search, TimeField, first_page, optional_seconds
 from diagnoser.web.http.authentication import AUDIT
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import CLAIM_ERRORS
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 100, 500
@@ -67,7 +66,7 @@ class AuditPage(Schema):
     next: int | None
 
 
-@router.get("/audit", dependencies=AUDIT, responses=CLAIM_ERRORS, summary="List what people and tokens did")
+@router.get("/audit", dependencies=AUDIT, summary="List what people and tokens did")
 async def index(query: Annotated[AuditQuery, Query()], core: Core) -> AuditPage:
     """Every call that may change something, refused ones included. Lines of logs are not in it."""
     entries, after = await list_entries(core.store.audit, query)

@@ -20,7 +20,7 @@ from diagnoser.web.api.params import JobId, Name, Node, Search, TimeField, first
 from diagnoser.web.api.schemas import DiagnosisPage, DiagnosisShape, PlanShape
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Plans
-from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 
 PAGE = 50
@@ -71,7 +71,7 @@ class DiagnosisQuery(StrictSchema):
         return DiagnosisFilter(newer=self.since_id, text=self.q, **given)
 
 
-@router.get("/diagnoses", responses=LIST_ERRORS, summary="List diagnoses")
+@router.get("/diagnoses", summary="List diagnoses")
 async def index(query: Annotated[DiagnosisQuery, Query()], core: Core) -> DiagnosisPage:
     """The newest first, unless `sort` says otherwise; only the current diagnosis of each attempt."""
     records, after = await page(core.store, query)
@@ -96,7 +96,7 @@ class FacetsShape(Schema):
     limit: int
 
 
-@router.get("/diagnoses/facets", responses=LIST_ERRORS, summary="Count diagnoses by their facets")
+@router.get("/diagnoses/facets", summary="Count diagnoses by their facets")
 async def facets(query: Annotated[DiagnosisQuery, Query()], core: Core) -> FacetsShape:
     """What the diagnoses that match are: outcome, category, type, cluster, family, node, and who decided. `cursor` and
     `limit` mean nothing here."""
@@ -108,7 +108,7 @@ async def facets(query: Annotated[DiagnosisQuery, Query()], core: Core) -> Facet
     return FacetsShape(facets=values, is_complete=counted.is_complete, limit=counted.limit)
 
 
-@router.get("/diagnoses/{id}", responses=READ_ERRORS, summary="One diagnosis")
+@router.get("/diagnoses/{id}", responses=answers(404), summary="One diagnosis")
 async def show(id: DiagnosisId, core: Core) -> DiagnosisShape:
     """One diagnosis, even if a later one replaced it."""
     return DiagnosisShape.from_record(await find(core.store, id), core.config.base_url)
@@ -130,7 +130,7 @@ class PolicyShape(Schema):
     plan: PlanShape | None
 
 
-@router.get("/diagnoses/{id}/policy", responses=READ_ERRORS, summary="Explain the action of a diagnosis")
+@router.get("/diagnoses/{id}/policy", responses=answers(404), summary="Explain the action of a diagnosis")
 async def explain(id: DiagnosisId, core: Core, plans: Plans) -> PolicyShape:
     """Which row of the policy table applies to the diagnosis, and why the rows before it do not."""
     record = await find(core.store, id)

@@ -19,7 +19,7 @@ from diagnoser.model.evaluations import EvaluationRun, RunProgress, RunState, Tr
 from diagnoser.web.api.params import Moment, MomentIfSet
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 router = ApiRouter("evaluations")
@@ -72,13 +72,13 @@ class EvaluationDetail(EvaluationShape):
     trials: list[TrialShape]
 
 
-@router.get("/evaluations", dependencies=READ, responses=LIST_ERRORS, summary="List evaluation runs")
+@router.get("/evaluations", dependencies=READ, summary="List evaluation runs")
 async def list_evaluations(query: Annotated[EvaluationsQuery, Query()], core: Core) -> list[EvaluationShape]:
     """The newest first."""
     return list(map(EvaluationShape.from_run, await core.store.evaluations.runs(query.limit)))
 
 
-@router.get("/evaluations/{id}", dependencies=READ, responses=READ_ERRORS, summary="One evaluation run")
+@router.get("/evaluations/{id}", dependencies=READ, responses=answers(404), summary="One evaluation run")
 async def show_evaluation(id: EvaluationId, core: Core) -> EvaluationDetail:
     """With the scores of all its trials."""
     progress = await find(core.store, id)

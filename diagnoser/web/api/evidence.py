@@ -17,7 +17,7 @@ from diagnoser.web.http.access import cluster_for
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
 from diagnoser.web.http.long_poll import long_poll
-from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, READ_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.request_bodies import Bodies, declared_length
 from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
@@ -100,7 +100,8 @@ class EvidenceResultBody(StrictSchema):
     status_code=204,
     dependencies=INGEST,
     openapi_extra=BODY,
-    responses={204: {"description": "Stored"}, **answers(400, 401, 403, 404, 413, 415, 503)},
+    response_description="Stored",
+    responses=answers(404, 415),
     summary="Send a dump of a rank",
 )
 async def send(
@@ -127,12 +128,7 @@ async def send(
         intake.attempts_due.notify()
 
 
-@router.get(
-    "/jobs/{id}/attempts/{attempt}/evidence",
-    dependencies=READ,
-    responses=LIST_ERRORS,
-    summary="List the dumps of an attempt",
-)
+@router.get("/jobs/{id}/attempts/{attempt}/evidence", dependencies=READ, summary="List the dumps of an attempt")
 async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceShape]:
     files = await core.store.evidence.list_runtime_files(AttemptKey(id, attempt))
     return EvidenceShape.list_of(files)
@@ -141,7 +137,7 @@ async def index(id: JobPath, attempt: AttemptPath, core: Core) -> list[EvidenceS
 @router.get(
     "/jobs/{id}/attempts/{attempt}/evidence-requests",
     dependencies=INGEST,
-    responses=READ_ERRORS,
+    responses=answers(404),
     summary="List requests for evidence of an attempt",
 )
 async def open_requests(
@@ -159,7 +155,7 @@ async def open_requests(
 @router.get(
     "/jobs/{id}/attempts/{attempt}/hang",
     dependencies=READ,
-    responses=READ_ERRORS,
+    responses=answers(404),
     summary="Who waits for whom",
 )
 async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
@@ -170,12 +166,7 @@ async def hang(id: JobPath, attempt: AttemptPath, logs: Logs) -> dict[str, Any]:
     return contract(shown)
 
 
-@router.post(
-    "/evidence-requests/claim",
-    dependencies=AGENT,
-    responses=CLAIM_ERRORS,
-    summary="Claim requests for evidence",
-)
+@router.post("/evidence-requests/claim", dependencies=AGENT, summary="Claim requests for evidence")
 async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: Caller) -> list[EvidenceRequestShape]:
     """Runs of the cluster that may hang. Each is handed to one agent at a time, again when its lease ends."""
     cluster = cluster_for(caller, body.cluster)
@@ -191,7 +182,8 @@ async def claim(body: EvidenceClaimBody, request: Request, core: Core, caller: C
     "/evidence-requests/{request_id}/result",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Noted"}, **CHANGE_ERRORS},
+    response_description="Noted",
+    responses=answers(404),
     summary="Report what was collected",
 )
 async def finish(

@@ -24,7 +24,6 @@ from diagnoser.web.api.jobs import index as list_runs
 from diagnoser.web.api.schemas import DiagnosisPage, IncidentPage, RunPage
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import ApiRouter
 
 ROWS_LIMIT = 10_000
@@ -104,7 +103,7 @@ def _answers(page: str) -> dict[int | str, dict[str, Any]]:
     """page: the schema of a page of the list, which the JSON file is one of."""
     json_file = {"schema": {"$ref": f"#/components/schemas/{page}"}}
     content = {"text/csv": {"schema": {"type": "string"}}, "application/json": json_file}
-    return {200: {"description": "The file", "content": content}, **LIST_ERRORS}
+    return {200: {"description": "The file", "content": content}}
 
 
 @router.get(

@@ -19,7 +19,7 @@ from diagnoser.web.api.plans import Comment, Ignored
 from diagnoser.web.api.schemas import DiagnosisShape
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Logs, Scoped
-from diagnoser.web.http.problems import READ_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 SHOWN, SHOWN_LIMIT = 5, 50
@@ -117,7 +117,7 @@ Words = Annotated[str, Query(min_length=1, max_length=200, description="Words to
 @router.post(
     "/diagnoses/{id}/feedback",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 413, 503),
+    responses=answers(404, 409),
     summary="Confirm or correct a diagnosis",
 )
 async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller) -> DiagnosisShape:
@@ -129,7 +129,7 @@ async def say(id: DiagnosisId, body: NewFeedback, scope: Scoped, caller: Caller)
 @router.post(
     "/diagnoses/{id}/feedback/take-back",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 404, 409, 413, 503),
+    responses=answers(404, 409),
     summary="Take back feedback on a diagnosis",
 )
 async def take_back(id: DiagnosisId, body: TakenBack, scope: Scoped, caller: Caller) -> DiagnosisShape:
@@ -139,7 +139,7 @@ async def take_back(id: DiagnosisId, body: TakenBack, scope: Scoped, caller: Cal
     return DiagnosisShape.from_record(record, scope.core.config.base_url)
 
 
-@router.get("/diagnoses/{id}/similar", dependencies=READ, responses=READ_ERRORS, summary="Similar confirmed failures")
+@router.get("/diagnoses/{id}/similar", dependencies=READ, responses=answers(404), summary="Similar confirmed failures")
 async def similar(
     id: DiagnosisId,
     scope: Scoped,
@@ -153,7 +153,7 @@ async def similar(
 @router.get(
     "/jobs/{id}/attempts/{number}/search",
     dependencies=READ,
-    responses=READ_ERRORS,
+    responses=answers(404),
     summary="Search the log of an attempt",
 )
 async def search(

@@ -11,7 +11,6 @@ from diagnoser.observability.vitals import VitalsCollector
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, Health, UnscopedCore
-from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.http.services import HealthCheck
 
@@ -55,7 +54,7 @@ async def readyz(core: UnscopedCore, health: Health, response: Response) -> Read
     dependencies=READ,
     summary="Metrics in Prometheus format",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {}}}, **answers(401, 403)},
+    responses={200: {"content": {"text/plain": {}}}},
 )
 async def metrics(request: Request, core: UnscopedCore, caller: Caller) -> Response:
     """What was counted is of all processes of this service; what waits is that of the database, for all replicas."""

@@ -12,7 +12,6 @@ from diagnoser.web.api.params import Name
 from diagnoser.web.api.views import WITHIN
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 router = ApiRouter("impact", dependencies=READ)
@@ -23,7 +22,7 @@ class ImpactQuery(StrictSchema):
     cluster: Name = ""
 
 
-@router.get("/impact", responses=LIST_ERRORS, summary="Report the impact of failures")
+@router.get("/impact", summary="Report the impact of failures")
 async def show(query: Annotated[ImpactQuery, Query()], core: Core) -> ImpactReport:
     """What failures cost, how they were closed, how often they come, and how much of their time long jobs trained."""
     return await read_report(core, query)

@@ -21,7 +21,7 @@ from diagnoser.web.api.schemas import IncidentPage, IncidentShape
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
-from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, READ_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -73,7 +73,7 @@ class MuteBody(ActBody):
     )
 
 
-@router.get("/incidents", dependencies=READ, responses=LIST_ERRORS, summary="List incidents")
+@router.get("/incidents", dependencies=READ, summary="List incidents")
 async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> IncidentPage:
     """Failures of the same fingerprint, or of the same node, grouped across jobs."""
     shown, after = await list_incidents(core, query)
@@ -82,7 +82,7 @@ async def index(query: Annotated[IncidentQuery, Query()], core: Core) -> Inciden
     )
 
 
-@router.get("/incidents/{id}", dependencies=READ, responses=READ_ERRORS, summary="One incident")
+@router.get("/incidents/{id}", dependencies=READ, responses=answers(404), summary="One incident")
 async def show(id: IncidentId, core: Core) -> IncidentShape:
     """Its failures are the diagnoses of its attempts; the newest one is `diagnosis`."""
     return IncidentShape.from_incident(await find(core.store, id), core.config.base_url)
@@ -91,7 +91,7 @@ async def show(id: IncidentId, core: Core) -> IncidentShape:
 @router.post(
     "/incidents/{id}/acknowledge",
     dependencies=OPERATE,
-    responses=CHANGE_ERRORS,
+    responses=answers(404),
     summary="Acknowledge an incident",
 )
 async def acknowledge(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
@@ -99,32 +99,32 @@ async def acknowledge(id: IncidentId, body: ActBody, core: Core, plans: Plans, c
     return _shape(await change(core, plans, caller, id, rules.acknowledged, body.comment), core)
 
 
-@router.post("/incidents/{id}/assign", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Assign an incident")
+@router.post("/incidents/{id}/assign", dependencies=OPERATE, responses=answers(404), summary="Assign an incident")
 async def assign(id: IncidentId, body: AssignBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """To a login, by default the caller's own."""
     assignee = caller.name if body.assignee is None else body.assignee
     return _shape(await change(core, plans, caller, id, partial(rules.assigned, assignee=assignee), body.comment), core)
 
 
-@router.post("/incidents/{id}/escalate", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Escalate an incident")
+@router.post("/incidents/{id}/escalate", dependencies=OPERATE, responses=answers(404), summary="Escalate an incident")
 async def escalate(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """It stands before all others until it is resolved, and people are alerted."""
     return _shape(await change(core, plans, caller, id, rules.escalated, body.comment), core)
 
 
-@router.post("/incidents/{id}/mute", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Mute an incident")
+@router.post("/incidents/{id}/mute", dependencies=OPERATE, responses=answers(404), summary="Mute an incident")
 async def mute(id: IncidentId, body: MuteBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """Nobody is alerted, and it leaves the list, until the time is over or a new kind of failure joins it."""
     return _shape(await change(core, plans, caller, id, partial(rules.muted, seconds=body.seconds), body.comment), core)
 
 
-@router.post("/incidents/{id}/resolve", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Resolve an incident")
+@router.post("/incidents/{id}/resolve", dependencies=OPERATE, responses=answers(404), summary="Resolve an incident")
 async def resolve(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     """It leaves the list. The next failure of the same kind opens it again."""
     return _shape(await change(core, plans, caller, id, rules.resolved, body.comment), core)
 
 
-@router.post("/incidents/{id}/reopen", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reopen an incident")
+@router.post("/incidents/{id}/reopen", dependencies=OPERATE, responses=answers(404), summary="Reopen an incident")
 async def reopen(id: IncidentId, body: ActBody, core: Core, plans: Plans, caller: Caller) -> IncidentShape:
     return _shape(await change(core, plans, caller, id, rules.reopened, body.comment), core)
 

@@ -45,7 +45,7 @@ from diagnoser.web.api.schemas import EventShape, JobPage, JobShape, RunPage, Ru
 from diagnoser.web.http.access import own_cluster
 from diagnoser.web.http.authentication import AGENT, INGEST, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs, Plans
-from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 
 NODES_LIMIT = 100_000
@@ -178,7 +178,7 @@ class Noted(Schema):
     event: EventShape
 
 
-@router.post("/jobs", dependencies=AGENT, responses=answers(400, 401, 403, 413, 503), summary="Register a job")
+@router.post("/jobs", dependencies=AGENT, summary="Register a job")
 async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> JobShape:
     """Optional: a job also appears with its first log line. May be repeated; given fields replace stored ones."""
     fields = body.model_dump(exclude={"attempt"}) | {"cluster": own_cluster(caller, body.cluster)}
@@ -189,12 +189,7 @@ async def register(body: NewJob, core: Core, intake: Intake, caller: Caller) -> 
     return JobShape.from_job(job, core.config.base_url)
 
 
-@router.post(
-    "/jobs/{id}/events",
-    dependencies=INGEST,
-    responses=answers(400, 401, 403, 413, 503),
-    summary="Report an event of a job",
-)
+@router.post("/jobs/{id}/events", dependencies=INGEST, summary="Report an event of a job")
 async def report(id: JobPath, body: NewEvent, core: Core, intake: Intake, plans: Plans, caller: Caller) -> Noted:
     """Exit, cancelled and preempted end the attempt; its diagnosis follows shortly after. Of a job whose scheduler has
     an agent, only the agent's do: any other makes the service look at it after a shorter silence."""
@@ -239,7 +234,7 @@ async def _check_number(core: Core, caller: Credential, job: str, number: int) -
         raise BadInput(f"the job {spoken_job_id(job)!r} has no launch {number} yet: {newest + 1} is the highest now")
 
 
-@router.get("/jobs", dependencies=READ, responses=LIST_ERRORS, summary="List jobs, attempt by attempt")
+@router.get("/jobs", dependencies=READ, summary="List jobs, attempt by attempt")
 async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> RunPage:
     """Where each attempt stands: its stage, step, speed and loss, how long it has been silent, and its verdict."""
     runs = await list_runs(core, logs, query)
@@ -250,7 +245,7 @@ async def index(query: Annotated[RunQuery, Query()], core: Core, logs: Logs) -> 
     return RunPage(items=items, next=runs.next)
 
 
-@router.get("/jobs/{id}", dependencies=READ, responses=READ_ERRORS, summary="One job")
+@router.get("/jobs/{id}", dependencies=READ, responses=answers(404), summary="One job")
 async def show(id: JobPath, core: Core) -> JobPage:
     """The job with its attempts and the current diagnosis of each."""
     job = await find_job(core.store, id)

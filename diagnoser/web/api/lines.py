@@ -14,7 +14,7 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.params import JobPath, KnownRank, Node, Source, TextIfAny
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.http.problems import LIST_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 WINDOW = 500
@@ -152,18 +152,14 @@ class LineMatches(Schema):
     next: str | None
 
 
-@router.get("/jobs/{id}/attempts/{attempt}/streams", responses=LIST_ERRORS, summary="List the streams of an attempt")
+@router.get("/jobs/{id}/attempts/{attempt}/streams", summary="List the streams of an attempt")
 async def streams(id: JobPath, attempt: AttemptPath, query: Annotated[StreamQuery, Query()], core: Core) -> StreamList:
     """By source, node and rank; a thousand at most."""
     named = await core.store.archive.streams(AttemptKey(id, attempt), STREAMS_LIMIT + 1, **_named(query))
     return StreamList.model_validate({"items": named[:STREAMS_LIMIT], "is_complete": len(named) <= STREAMS_LIMIT})
 
 
-@router.get(
-    "/jobs/{id}/attempts/{attempt}/lines",
-    responses=answers(400, 401, 404, 409, 503),
-    summary="Show lines as they came",
-)
+@router.get("/jobs/{id}/attempts/{attempt}/lines", responses=answers(404, 409), summary="Show lines as they came")
 async def show(
     id: JobPath, attempt: AttemptPath, query: Annotated[LineQuery, Query()], core: Core, logs: Logs
 ) -> LinesShape:
@@ -178,7 +174,7 @@ async def show(
 
 @router.get(
     "/jobs/{id}/attempts/{attempt}/lines/search",
-    responses=answers(400, 401, 404, 503),
+    responses=answers(404),
     summary="Search the lines as they came",
 )
 async def search(

@@ -13,7 +13,6 @@ from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import check_whole_service, cluster_for
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import CLAIM_ERRORS, LIST_ERRORS
 from diagnoser.web.http.routing import Answer, ApiRouter, StrictSchema
 
 NOTE_LENGTH = 2000
@@ -42,19 +41,19 @@ class AlertShape(Answer):
     by: str
 
 
-@router.post("/nodes/{node}/notes", dependencies=OPERATE, responses=CLAIM_ERRORS, summary="Write a note about a node")
+@router.post("/nodes/{node}/notes", dependencies=OPERATE, summary="Write a note about a node")
 async def add(node: NodePath, body: NoteBody, core: Core, caller: Caller) -> NodeNote:
     """For whoever repairs it, and whoever decides about it next."""
     return await write_note(core, caller, body.cluster, node, body.text)
 
 
-@router.get("/nodes/{node}/notes", dependencies=READ, responses=LIST_ERRORS, summary="What people noted of a node")
+@router.get("/nodes/{node}/notes", dependencies=READ, summary="What people noted of a node")
 async def notes(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeNote]:
     """The newest first."""
     return await core.store.node_facts.notes(stored_cluster(cluster), node, HISTORY)
 
 
-@router.get("/nodes/{node}/alerts", dependencies=READ, responses=LIST_ERRORS, summary="What monitoring said of a node")
+@router.get("/nodes/{node}/alerts", dependencies=READ, summary="What monitoring said of a node")
 async def alerts(node: NodePath, core: Core, cluster: ClusterField = "") -> list[AlertShape]:
     """The newest first, as Alertmanager told."""
     return AlertShape.list_of(await core.store.node_facts.alerts(stored_cluster(cluster), node, HISTORY))

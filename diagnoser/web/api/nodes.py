@@ -20,7 +20,7 @@ from diagnoser.web.api.schemas import BreakerShape, NodeShape
 from diagnoser.web.http.access import check_breaker, cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
-from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
@@ -88,15 +88,13 @@ class PlacesBody(StrictSchema):
     places: Annotated[dict[Node, Annotated[list[PlaceName], Field(max_length=8)]], Field(max_length=NODES_PLACED)]
 
 
-@router.post(
-    "/nodes/places", status_code=204, dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report where nodes stand"
-)
+@router.post("/nodes/places", status_code=204, dependencies=AGENT, summary="Report where nodes stand")
 async def report_places(body: PlacesBody, core: Core, caller: Caller) -> None:
     """Failures of several nodes of one place within minutes are one incident of the place."""
     await core.store.nodes.set_places(cluster_for(caller, body.cluster), body.places)
 
 
-@router.post("/nodes/{node}/events", dependencies=AGENT, responses=CLAIM_ERRORS, summary="Report an event of a node")
+@router.post("/nodes/{node}/events", dependencies=AGENT, summary="Report an event of a node")
 async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, caller: Caller) -> NodeShape:
     """Acts of people are respected: plans leave such a node alone. They also count as feedback on earlier plans."""
     now = core.clock()
@@ -114,31 +112,31 @@ async def report(node: NodePath, body: NewNodeEvent, core: Core, plans: Plans, c
     return NodeShape.model_validate(stored)
 
 
-@router.get("/nodes", dependencies=READ, responses=LIST_ERRORS, summary="List nodes with their last event")
+@router.get("/nodes", dependencies=READ, summary="List nodes with their last event")
 async def index(query: Annotated[NodeQuery, Query()], core: Core) -> list[NodeShape]:
     marks = await core.store.nodes.marks(query.cluster)
     return NodeShape.list_of(sorted_marks(marks, Sort.parse(query.sort)))
 
 
-@router.get("/nodes/{node}/events", dependencies=READ, responses=LIST_ERRORS, summary="What happened to a node")
+@router.get("/nodes/{node}/events", dependencies=READ, summary="What happened to a node")
 async def history(node: NodePath, core: Core, cluster: ClusterField = "") -> list[NodeShape]:
     """The newest first, as far as events are kept."""
     return NodeShape.list_of(await core.store.nodes.history(stored_cluster(cluster), node, HISTORY))
 
 
-@router.get("/breakers", dependencies=READ, responses=LIST_ERRORS, summary="List breakers")
+@router.get("/breakers", dependencies=READ, summary="List breakers")
 async def breakers(core: Core) -> list[BreakerShape]:
     """While a breaker is tripped, plans that cordon nodes need approval."""
     return BreakerShape.list_of(await core.store.nodes.breakers())
 
 
-@router.post("/breakers/{cluster}/reset", dependencies=OPERATE, responses=CHANGE_ERRORS, summary="Reset a breaker")
+@router.post("/breakers/{cluster}/reset", dependencies=OPERATE, responses=answers(404), summary="Reset a breaker")
 async def reset(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """Let plans that cordon nodes act without approval again. Needs a comment."""
     return BreakerShape.model_validate(await reset_breaker(core, caller, cluster, body.comment))
 
 
-@router.post("/breakers/{cluster}/trip", dependencies=OPERATE, responses=CLAIM_ERRORS, summary="Trip a breaker")
+@router.post("/breakers/{cluster}/trip", dependencies=OPERATE, summary="Trip a breaker")
 async def trip(cluster: ClusterPath, body: ResetBody, core: Core, caller: Caller) -> BreakerShape:
     """From now on plans that cordon nodes of this cluster or partition need approval, until it is reset. Needs a
     comment."""

@@ -13,7 +13,7 @@ from diagnoser.web.api.params import Moment, first_page
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
-from diagnoser.web.http.problems import DECISION_ERRORS, LIST_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -56,7 +56,7 @@ class MessagePage(Schema):
     next: str | None
 
 
-@router.get("/effects", dependencies=READ, responses=LIST_ERRORS, summary="List outgoing plans and alerts")
+@router.get("/effects", dependencies=READ, summary="List outgoing plans and alerts")
 async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessagePage:
     """Ordered by key. `state=dead` lists the dead letters."""
     records = await core.store.outbox.page(query.state or "", query.after, query.limit + 1)
@@ -67,7 +67,7 @@ async def index(query: Annotated[MessageQuery, Query()], core: Core) -> MessageP
 @router.post(
     "/effects/{key}/retry",
     dependencies=OPERATE,
-    responses=DECISION_ERRORS,
+    responses=answers(404, 409),
     summary="Send a dead or expired message again",
 )
 async def retry(key: MessageKey, core: Core, plans: Plans, caller: Caller) -> MessageSchema:

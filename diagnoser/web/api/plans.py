@@ -22,7 +22,7 @@ from diagnoser.web.http.access import cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core, Plans
 from diagnoser.web.http.long_poll import WAIT_LIMIT, long_poll
-from diagnoser.web.http.problems import CLAIM_ERRORS, DECISION_ERRORS, LIST_ERRORS, READ_ERRORS
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 200
@@ -174,7 +174,7 @@ class CheckRound(Schema):
     verdict: CheckVerdict | None = None
 
 
-@router.get("/plans", dependencies=READ, responses=LIST_ERRORS, summary="List plans")
+@router.get("/plans", dependencies=READ, summary="List plans")
 async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     where = PlanFilter(query.state.value if query.state else "", query.job or "")
     plans = await core.store.plans.page(where, query.after, query.limit + 1)
@@ -182,24 +182,24 @@ async def index(query: Annotated[PlanQuery, Query()], core: Core) -> PlanPage:
     return PlanPage(items=list(map(PlanShape.from_plan, shown)), next=after)
 
 
-@router.get("/plans/{id}", dependencies=READ, responses=READ_ERRORS, summary="One plan")
+@router.get("/plans/{id}", dependencies=READ, responses=answers(404), summary="One plan")
 async def show(id: PlanId, core: Core) -> PlanShape:
     return PlanShape.from_plan(await find(core, id))
 
 
-@router.post("/plans/{id}/approve", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Approve a plan")
+@router.post("/plans/{id}/approve", dependencies=OPERATE, responses=answers(404, 409), summary="Approve a plan")
 async def approve(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets a waiting plan act. 409 when the plan is not waiting."""
     return PlanShape.from_plan(await approve_plan(core, plans, caller, id, body.comment))
 
 
-@router.post("/plans/{id}/refuse", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Refuse a plan")
+@router.post("/plans/{id}/refuse", dependencies=OPERATE, responses=answers(404, 409), summary="Refuse a plan")
 async def refuse(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Ends a waiting plan without acting. 409 when the plan is not waiting."""
     return PlanShape.from_plan(await refuse_plan(core, plans, caller, id, body.comment))
 
 
-@router.post("/plans/{id}/take-back", dependencies=OPERATE, responses=DECISION_ERRORS, summary="Take a decision back")
+@router.post("/plans/{id}/take-back", dependencies=OPERATE, responses=answers(404, 409), summary="Take a decision back")
 async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, caller: Caller) -> PlanShape:
     """Lets an approved plan that nobody has claimed yet, or a refused one, wait for a decision again. 409 when it is
     too late, and for an approved plan also where the webhook tells of plans."""
@@ -210,7 +210,7 @@ async def take_back(id: PlanId, body: DecisionBody, core: Core, plans: Plans, ca
     "/plans/claim",
     dependencies=AGENT,
     response_model=Claimed,
-    responses={204: {"description": "There is no plan to carry out"}, **CLAIM_ERRORS},
+    responses={204: {"description": "There is no plan to carry out"}},
     summary="Claim the oldest open plan",
 )
 async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, caller: Caller) -> Claimed | Response:
@@ -232,7 +232,7 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
 @router.post(
     "/plans/{id}/report",
     dependencies=AGENT,
-    responses=DECISION_ERRORS,
+    responses=answers(404, 409),
     summary="Report progress or the end of a plan",
 )
 async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans) -> PlanShape:
@@ -247,7 +247,7 @@ async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans) -> Plan
     "/plans/{id}/check/next",
     dependencies=AGENT,
     response_model_exclude_none=True,
-    responses=DECISION_ERRORS,
+    responses=answers(404, 409),
     summary="Get the next round of the node check",
 )
 async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans) -> CheckRound:
@@ -274,7 +274,7 @@ async def check_next(id: PlanId, body: CheckBody, core: Core, plans: Plans) -> C
     "/plans/{id}/check/results",
     dependencies=AGENT,
     response_model_exclude_none=True,
-    responses=DECISION_ERRORS,
+    responses=answers(404, 409),
     summary="Send results of a round of the node check",
 )
 async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans) -> CheckRound:

@@ -25,7 +25,7 @@ from diagnoser.web.api.params import JobPath, Node
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import AGENT, READ, Caller
 from diagnoser.web.http.dependencies import Core, Intake, Logs
-from diagnoser.web.http.problems import READ_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 OUTPUT_CHARS = 4 << 20
@@ -54,7 +54,8 @@ class SnapshotBody(StrictSchema):
     "/jobs/{id}/attempts/{attempt}/node-snapshots",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Stored"}, **answers(400, 401, 403, 404, 413, 503)},
+    response_description="Stored",
+    responses=answers(404),
     summary="Keep what a node says of itself",
 )
 async def send(
@@ -79,7 +80,7 @@ async def send(
     dependencies=READ,
     responses={
         200: {"content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}}},
-        **READ_ERRORS,
+        **answers(404),
     },
     response_class=Response,
     summary="Download the evidence of an attempt",

@@ -18,7 +18,7 @@ from diagnoser.web.api.plans import DecisionBody
 from diagnoser.web.http.access import check_whole_service
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import LIST_ERRORS, READ_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 50, 500
@@ -96,7 +96,7 @@ class LearnedPage(Schema):
     next: str | None
 
 
-@router.get("/rules", dependencies=READ, responses=LIST_ERRORS, summary="List learned rules")
+@router.get("/rules", dependencies=READ, summary="List learned rules")
 async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage:
     where = LearnedRuleQuery((query.state,) if query.state else (), filters=query.filters)
     rules = await core.store.rules.page(where, query.after, query.limit + 1)
@@ -104,14 +104,14 @@ async def index(query: Annotated[RuleQuery, Query()], core: Core) -> LearnedPage
     return LearnedPage(items=list(map(LearnedShape.from_rule, shown)), next=after)
 
 
-@router.get("/rules/{id}", dependencies=READ, responses=READ_ERRORS, summary="One learned rule")
+@router.get("/rules/{id}", dependencies=READ, responses=answers(404), summary="One learned rule")
 async def one(id: RuleId, core: Core) -> LearnedDetail:
     """The rule with the newest attempts in which it hit."""
     rule = await find(core, id)
     return LearnedDetail.from_rule(rule, hits=await core.store.rules.hits(id, HITS))
 
 
-_CHANGE = answers(400, 401, 403, 404, 409, 413, 503)
+_CHANGE = answers(404, 409)
 
 
 @router.post("/rules/{id}/promote", dependencies=OPERATE, responses=_CHANGE, summary="Promote a rule from shadow")

@@ -18,7 +18,6 @@ from diagnoser.rules.schema import Rule
 from diagnoser.web.api.params import Search, utc
 from diagnoser.web.http.authentication import READ, Caller
 from diagnoser.web.http.dependencies import Core, ShippedRules
-from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import ApiRouter, Schema, StrictSchema
 from diagnoser.wording.phrases import plural
 from diagnoser.wording.words import cause, name, visible
@@ -70,7 +69,7 @@ class SearchResult(Schema):
     groups: list[HitGroup]
 
 
-@router.get("/search", responses=LIST_ERRORS, summary="Search everything")
+@router.get("/search", summary="Search everything")
 async def index(
     query: Annotated[SearchQuery, Query()], core: Core, shipped_rules: ShippedRules, caller: Caller
 ) -> SearchResult:

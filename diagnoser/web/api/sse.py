@@ -11,7 +11,6 @@ from diagnoser.model.queries import News
 from diagnoser.model.taxonomy import Category, FailureType, Outcome
 from diagnoser.web.http.authentication import READ, Caller, People
 from diagnoser.web.http.dependencies import Core, Live
-from diagnoser.web.http.problems import CLAIM_ERRORS
 from diagnoser.web.http.routing import Answer, ApiRouter
 from diagnoser.web.live.diagnosis_feed import NEWS_LIMIT
 
@@ -34,7 +33,7 @@ class NewDiagnosis(Answer):
     url: str
 
 
-@router.get("/live", response_class=EventSourceResponse, responses=CLAIM_ERRORS, summary="Stream new diagnoses")
+@router.get("/live", response_class=EventSourceResponse, summary="Stream new diagnoses")
 async def live(
     core: Core,
     live: Live,

@@ -18,7 +18,7 @@ from diagnoser.web.http.access import check_whole_service, cluster_for
 from diagnoser.web.http.authentication import AGENT, OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.long_poll import long_poll
-from diagnoser.web.http.problems import CHANGE_ERRORS, CLAIM_ERRORS, LIST_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import ApiRouter, StrictSchema
 
 LEASE_SECONDS = 540.0
@@ -49,7 +49,7 @@ class UncordonResultBody(StrictSchema):
 @router.post(
     "/nodes/{node}/uncordon",
     dependencies=OPERATE,
-    responses=answers(400, 401, 403, 409, 503),
+    responses=answers(409),
     summary="Ask for a node to be given back",
 )
 async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) -> UncordonRequest:
@@ -59,18 +59,13 @@ async def ask(node: NodePath, body: UncordonBody, core: Core, caller: Caller) ->
     return await request_uncordon(core, caller, body.cluster, node, body.comment, by_person=False)
 
 
-@router.get("/nodes/{node}/uncordons", dependencies=READ, responses=LIST_ERRORS, summary="Requests to give a node back")
+@router.get("/nodes/{node}/uncordons", dependencies=READ, summary="Requests to give a node back")
 async def index(node: NodePath, core: Core, cluster: ClusterField = "") -> list[UncordonRequest]:
     """The newest first."""
     return await core.store.node_facts.uncordons(stored_cluster(cluster), node, SHOWN)
 
 
-@router.post(
-    "/uncordons/claim",
-    dependencies=AGENT,
-    responses=CLAIM_ERRORS,
-    summary="Claim requests to give nodes back",
-)
+@router.post("/uncordons/claim", dependencies=AGENT, summary="Claim requests to give nodes back")
 async def claim(body: ClaimBody, request: Request, core: Core, caller: Caller) -> list[UncordonRequest]:
     """Each is handed to one agent at a time. The agent checks the node first, and refuses where it shows a fault that
     is not older than `taken_out`."""
@@ -87,7 +82,8 @@ async def claim(body: ClaimBody, request: Request, core: Core, caller: Caller) -
     "/uncordons/{request_id}/result",
     status_code=204,
     dependencies=AGENT,
-    responses={204: {"description": "Noted"}, **CHANGE_ERRORS},
+    response_description="Noted",
+    responses=answers(404),
     summary="Report how giving a node back went",
 )
 async def finish(

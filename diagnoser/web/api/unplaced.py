@@ -11,7 +11,6 @@ from diagnoser.model.unplaced import UnplacedRecord
 from diagnoser.web.api.params import Moment
 from diagnoser.web.http.authentication import READ
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import LIST_ERRORS
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 PAGE, PAGE_LIMIT = 100, 500
@@ -66,7 +65,7 @@ class UnplacedPage(Schema):
     total: int
 
 
-@router.get("/unplaced", dependencies=READ, responses=LIST_ERRORS, summary="List what came in and belongs to no job")
+@router.get("/unplaced", dependencies=READ, summary="List what came in and belongs to no job")
 async def index(query: Annotated[UnplacedQuery, Query()], core: Core) -> UnplacedPage:
     """The newest first. A stream goes a week after its last line, and the oldest of a sender beyond 200."""
     now = core.clock()

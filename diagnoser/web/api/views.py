@@ -17,7 +17,7 @@ from diagnoser.web.api.params import Moment
 from diagnoser.web.http.access import check_every_tenant
 from diagnoser.web.http.authentication import OPERATE, READ, Caller
 from diagnoser.web.http.dependencies import Core
-from diagnoser.web.http.problems import CHANGE_ERRORS, LIST_ERRORS, answers
+from diagnoser.web.http.problems import answers
 from diagnoser.web.http.routing import Answer, ApiRouter, Schema, StrictSchema
 
 VIEWS_LIMIT = 100
@@ -70,19 +70,19 @@ class ViewList(Schema):
     items: list[ViewShape]
 
 
-@router.get("/views", dependencies=READ, responses=LIST_ERRORS, summary="List saved views")
+@router.get("/views", dependencies=READ, summary="List saved views")
 async def index(listed: Listed, core: Core) -> ViewList:
     views = await core.store.views.of_list(listed)
     return ViewList(items=[ViewShape.from_view(view, core.config.base_url) for view in views])
 
 
-@router.post("/views", dependencies=OPERATE, responses=answers(400, 401, 403, 413, 503), summary="Save a view")
+@router.post("/views", dependencies=OPERATE, summary="Save a view")
 async def create(body: NewView, core: Core, caller: Caller) -> ViewShape:
     """One of the same name is replaced. Views are everybody's, so no credential of one tenant makes them."""
     return ViewShape.from_view(await save_view(core, caller, body), core.config.base_url)
 
 
-@router.delete("/views", dependencies=OPERATE, status_code=204, responses=CHANGE_ERRORS, summary="Delete a saved view")
+@router.delete("/views", dependencies=OPERATE, status_code=204, responses=answers(404), summary="Delete a saved view")
 async def delete(listed: Listed, name: Annotated[ViewName, Query()], core: Core, caller: Caller) -> Response:
     await delete_view(core, caller, listed, name)
     return Response(status_code=204)

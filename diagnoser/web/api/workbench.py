@@ -95,7 +95,7 @@ class TrialShape(Answer):
     is_complete: bool
 
 
-@router.post("/rules/try", dependencies=READ, responses=answers(400, 401, 403, 413, 429, 503), summary="Try a pattern")
+@router.post("/rules/try", dependencies=READ, summary="Try a pattern")
 async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> TrialShape:
     """What it matches in confirmed failures, in the examples of rules and filters, and in completed runs: those of all
     tenants, so it is for none of them."""
@@ -104,7 +104,7 @@ async def try_pattern(body: TrialBody, bench: Workbench, caller: Caller) -> Tria
     return TrialShape.model_validate(await bench.trial(conditions))
 
 
-@router.post("/rules", dependencies=OPERATE, responses=answers(400, 401, 403, 404, 413, 503), summary="Propose a rule")
+@router.post("/rules", dependencies=OPERATE, responses=answers(404), summary="Propose a rule")
 async def propose(body: ProposalBody, bench: Workbench, caller: Caller) -> LearnedShape:
     """It is held against stored attempts and then runs in shadow: it is counted, and decides nothing until somebody
     promotes it. The same rule again is the rule that is there."""

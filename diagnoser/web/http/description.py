@@ -2,10 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
-from diagnoser.web.http.problems import MEDIA_TYPE, Problem
+from diagnoser.web.http.problems import Problem, answers
 
 EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "register_a_job": {
@@ -119,13 +118,10 @@ def _add_example(operation: dict[str, Any]) -> None:
 
 def _add_errors(operation: dict[str, Any]) -> None:
     """Those that any operation of its kind answers: where it needs a token, and where it takes a body."""
-    needed = list[int]()
+    common = dict[int | str, dict[str, object]]()
     if operation.get("security"):
-        needed += [401, 403, 429]
+        common |= answers(400, 401, 403, 429, 503)
     if "requestBody" in operation:
-        needed.append(413)
-    responses = operation["responses"]
-    content = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    for status in needed:
-        responses.setdefault(str(status), {"description": HTTPStatus(status).phrase, "content": content})
+        common |= answers(413)
+    responses = {str(status): answer for status, answer in common.items()} | operation["responses"]
     operation["responses"] = dict(sorted(responses.items()))

@@ -70,22 +70,12 @@ class Problem(Schema):
 
 
 def answers(*statuses: int, content: Mapping[str, object] | None = None) -> dict[int | str, dict[str, object]]:
-    """The error answers of a route, for its description. Where a token is needed, too many wrong ones are throttled.
+    """The error answers of a route, for its description, beside those of every route (``description.complete``).
 
     content: media type -> its description, where a protocol of others says how errors are told.
     """
     told = content or {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    described = set(statuses)
-    if 401 in described:
-        described.add(429)
-    return {status: {"description": HTTPStatus(status).phrase, "content": told} for status in sorted(described)}
-
-
-LIST_ERRORS = answers(400, 401, 503)
-READ_ERRORS = answers(400, 401, 404, 503)
-CLAIM_ERRORS = answers(400, 401, 403, 503)
-CHANGE_ERRORS = answers(400, 401, 403, 404, 503)
-DECISION_ERRORS = answers(400, 401, 403, 404, 409, 503)
+    return {status: {"description": HTTPStatus(status).phrase, "content": told} for status in statuses}
 
 
 def install(app: FastAPI, page: ErrorAnswer, protocols: ProtocolErrors) -> None:

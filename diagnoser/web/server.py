@@ -1,7 +1,11 @@
 """Builds the HTTP application."""
 
 import copy
+from collections.abc import Iterator
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from pkgutil import iter_modules
+from types import ModuleType
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -12,36 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.ingest.protocols import path_ends
 from diagnoser.observability.vitals import VitalsReader
-from diagnoser.web.api import (
-    alertmanager,
-    attempt_log,
-    attribution,
-    client_archive,
-    diagnoses,
-    evidence,
-    exports,
-    feedback,
-    health,
-    incidents,
-    jobs,
-    lines,
-    node_notes,
-    nodes,
-    outbox,
-    plans,
-    protocols,
-    repair_evidence,
-    sse,
-    uncordon,
-)
-from diagnoser.web.api import audit as audit_api
-from diagnoser.web.api import evaluations as evaluations_api
-from diagnoser.web.api import impact as impact_api
-from diagnoser.web.api import rules as rules_api
-from diagnoser.web.api import search as search_api
-from diagnoser.web.api import unplaced as unplaced_api
-from diagnoser.web.api import views as views_api
-from diagnoser.web.api import workbench as workbench_api
+from diagnoser.web import api, pages
+from diagnoser.web.api import health, protocols
 from diagnoser.web.http import description, problems
 from diagnoser.web.http.allowed_hosts import AllowedHosts
 from diagnoser.web.http.answer_headers import HeadAsGet, RequestIds, SecurityHeaders
@@ -50,35 +26,10 @@ from diagnoser.web.http.authentication import READ, People
 from diagnoser.web.http.compression import KeptFiles, ReadCompression
 from diagnoser.web.http.request_bodies import Bodies
 from diagnoser.web.http.request_metrics import RequestMetrics
+from diagnoser.web.http.routing import Router
 from diagnoser.web.http.seldom import Seldom
 from diagnoser.web.http.services import WebServices
 from diagnoser.web.http.spoken_job_ids import SpokenJobIds
-from diagnoser.web.pages import (
-    accuracy,
-    administration,
-    audit,
-    diagnosis_list,
-    diagnosis_page,
-    evaluations,
-    fleet,
-    hangs,
-    impact,
-    job_page,
-    log_viewer,
-    login,
-    original_lines,
-    overview,
-    post_mortem,
-    recovery,
-    rules,
-    search,
-    series,
-    unplaced,
-    views,
-    workbench,
-)
-from diagnoser.web.pages import jobs as jobs_page
-from diagnoser.web.pages import nodes as nodes_page
 from diagnoser.web.pages.rendering import STATIC, Pages
 
 BODY_LIMIT_BYTES = 4 << 20
@@ -88,59 +39,16 @@ ABOUT = """Takes in training logs and answers with the root cause, the rank and 
 Errors are `application/problem+json` (RFC 9457). Times in requests are seconds since the epoch or ISO 8601."""
 
 
-_API = (
-    jobs,
-    diagnoses,
-    sse,
-    plans,
-    repair_evidence,
-    nodes,
-    outbox,
-    incidents,
-    uncordon,
-    node_notes,
-    alertmanager,
-    feedback,
-    evidence,
-    attempt_log,
-    lines,
-    workbench_api,
-    rules_api,
-    unplaced_api,
-    search_api,
-    exports,
-    views_api,
-    audit_api,
-    attribution,
-    evaluations_api,
-    impact_api,
-)
-_PAGES = (
-    overview,
-    diagnosis_list,
-    jobs_page,
-    job_page,
-    fleet,
-    nodes_page,
-    diagnosis_page,
-    series,
-    hangs,
-    log_viewer,
-    original_lines,
-    post_mortem,
-    recovery,
-    workbench,
-    rules,
-    accuracy,
-    evaluations,
-    impact,
-    unplaced,
-    search,
-    views,
-    audit,
-    administration,
-    login,
-)
+def _routers(room: ModuleType) -> Iterator[Router]:
+    """Those of the modules of a package, by their names: a module with a ``router`` is served."""
+    for found in iter_modules(room.__path__):
+        module = import_module(f"{room.__name__}.{found.name}")
+        if hasattr(module, "router"):
+            yield module.router
+
+
+_ROUTERS = (*_routers(api), *_routers(pages))
+"""Loaded with this module, before the service forks: each process would load the pages for itself."""
 
 AGENT_NOTED_SECONDS = 30.0
 """Between two notes that the agent of a cluster asked for a plan: an agent that has fallen silent is told."""
@@ -152,11 +60,10 @@ def create(services: WebServices) -> FastAPI:
     app.state.bodies = Bodies(services.core.config.limits)
     app.state.agents_seen = Seldom(AGENT_NOTED_SECONDS)
     app.router.routes[:0] = protocols.routes()  # before all others, for each route that is tried costs
-    for part in (*_API, *_PAGES):  # as they are: to include a router makes each of its routes once more, 0.2 s in all
-        app.router.routes.extend(part.router.routes)
+    for router in _ROUTERS:  # as they are: to include a router makes each of its routes once more, 0.2 s in all
+        app.router.routes.extend(router.routes)
     app.router.routes.extend(services.core.config.channel_routes)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
-    app.router.routes.extend(client_archive.router.routes)
     return app
 
 
@@ -195,7 +102,7 @@ def create_health(services: WebServices) -> FastAPI:
     app.add_middleware(RequestMetrics, metrics=services.core.metrics)
     app.add_middleware(RequestIds)
     problems.install(app, pages.error, protocols.errors_by_path())
-    app.router.routes.extend(health.router.routes)
+    app.router.routes.extend(health.probes.routes)
     app.mount("/static", KeptFiles(directory=STATIC), name="static")
     return app
 

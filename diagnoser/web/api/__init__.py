@@ -1,1 +1,1 @@
-"""The routers of the API, one a noun."""
+"""The API, a module a noun: one with a ``router`` is served."""

@@ -17,7 +17,8 @@ from diagnoser.web.http.services import HealthCheck
 CHECK_SECONDS = 2.0
 """Probes have short timeouts, and a service that is stuck must be out of the balancer soon."""
 
-router = Router(tags=["health"])
+probes = Router(tags=["health"])
+"""Of every process, also of one that takes no other requests."""
 
 
 class Alive(Schema):
@@ -34,12 +35,12 @@ class Readiness(Schema):
     parts: dict[str, PartHealth]
 
 
-@router.get("/livez", summary="Liveness")
+@probes.get("/livez", summary="Liveness")
 async def livez() -> Alive:
     return Alive()
 
 
-@router.get(
+@probes.get(
     "/readyz", summary="Do all parts work", responses={503: {"model": Readiness, "description": "A part does not work"}}
 )
 async def readyz(core: UnscopedCore, health: Health, response: Response) -> Readiness:
@@ -49,7 +50,7 @@ async def readyz(core: UnscopedCore, health: Health, response: Response) -> Read
     return readiness
 
 
-@router.get(
+@probes.get(
     "/metrics",
     dependencies=READ,
     summary="Metrics in Prometheus format",

@@ -12,7 +12,7 @@ from diagnoser.logview.log_columns import line_id, stream_key
 from diagnoser.model import AttemptKey, LineBlock, RootCause, Stream
 from diagnoser.model.access import ANONYMOUS
 from diagnoser.web.api import attempt_log, sse
-from diagnoser.web.pages.log_view import CHIPS
+from diagnoser.web.pages.log_viewer import CHIPS
 from tests.serving import HOSTILE, NOW, Web, save, serving, store_log, verdict
 
 KEY = AttemptKey("llm-7b", 1)

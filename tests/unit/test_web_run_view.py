@@ -41,8 +41,12 @@ def test_curves_of_the_family_stand_in_one_chart() -> None:
     """This run first; what was no number is a gap, and a step that came twice counts as it came last."""
     this_run = RunSeries("this run", "", [*steps(3.0, math.nan, 2.0), *steps(2.5, first=3)])
     (loss,) = run_charts([this_run, RunSeries("before", "/d", steps(4.0, 3.0))])
-    assert (loss.name, loss.over, [run.run for run in loss.runs]) == ("loss", "step", ["this run", "before"])
-    assert (loss.runs[0].x, loss.runs[0].y) == ([1, 2, 3], [3.0, None, 2.5])
+    assert (loss["name"], loss["over"], [run["run"] for run in loss["runs"]]) == (
+        "loss",
+        "step",
+        ["this run", "before"],
+    )
+    assert (loss["runs"][0]["x"], loss["runs"][0]["y"]) == ([1, 2, 3], [3.0, None, 2.5])
 
 
 def test_the_table_shows_one_rank_newest_first() -> None:
@@ -56,7 +60,7 @@ def test_what_happened_is_marked_by_step() -> None:
     saved = Event(EventKind.CHECKPOINT, NOW, step=40, path="/40", phase=CheckpointPhase.DURABLE)
     losses = [2.0] * 60 + [math.nan] * 9
     marks = run_marks(Attempt(AttemptKey("trains", 2), NOW, events=(saved,)), steps(*losses, first=10))
-    assert [(mark.step, mark.kind) for mark in marks] == [(10, "relaunch"), (40, "checkpoint"), (70, "alert")]
+    assert [(mark["step"], mark["kind"]) for mark in marks] == [(10, "relaunch"), (40, "checkpoint"), (70, "alert")]
 
 
 async def test_a_running_job_has_numbers_and_curves(tmp_path: Path) -> None:

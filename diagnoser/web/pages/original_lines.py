@@ -18,8 +18,7 @@ from diagnoser.web.api.evidence import AttemptPath
 from diagnoser.web.api.lines import LINE_NUMBER_LIMIT, StreamQuery, named_stream
 from diagnoser.web.api.params import JobPath, Search
 from diagnoser.web.http.dependencies import Core, Logs
-from diagnoser.web.pages.log_view import Part, text_parts
-from diagnoser.web.pages.log_viewer import lines_path, lines_url
+from diagnoser.web.pages.log_viewer import Part, lines_path, lines_url, text_parts
 from diagnoser.web.pages.rendering import Drawn, reading_pages
 
 AROUND = 50

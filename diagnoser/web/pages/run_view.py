@@ -3,20 +3,29 @@ family's last runs."""
 
 import asyncio
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from fastapi import Response
+from fastapi.responses import JSONResponse
 
 from diagnoser.localize.checkpoints import reported
 from diagnoser.localize.metric_watch import seen_in
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.logview.log_timeline import LogTimeline, RankSpan
-from diagnoser.model import Attempt, Job, Progress, RunStatus, Stage
+from diagnoser.model import Attempt, AttemptKey, Job, Progress, RunStatus, Stage
+from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.record_json import fields_of
-from diagnoser.web.http.dependencies import Logs
+from diagnoser.recovery.retry_history import family
+from diagnoser.web.api.jobs import find_attempt
+from diagnoser.web.api.params import JobPath
+from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages import charts
 from diagnoser.web.pages.attempt_axis import log_of
 from diagnoser.web.pages.log_viewer import log_path
+from diagnoser.web.pages.rendering import reading_pages
 from diagnoser.web.pages.time_axis import AxisFacts, TimeAxis, time_axis
 from diagnoser.wording.phrases import plural, ranks_name
 from diagnoser.wording.words import checkpoint_state, number
@@ -26,6 +35,8 @@ ACTIVE_SECONDS = 60.0
 NAMED = 8
 """Ranks that a sentence names."""
 TABLE_STEPS = 12
+
+router = reading_pages()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,34 +59,6 @@ class RunSeries(NamedTuple):
     name: str
     url: str
     points: Sequence[Progress]
-
-
-@dataclass(frozen=True, slots=True)
-class RunCurve:
-    """A curve of one launch. y: None where the value was no number."""
-
-    run: str
-    url: str
-    x: list[int]
-    y: list[float | None]
-
-
-@dataclass(frozen=True, slots=True)
-class RunChart:
-    """runs: that of the page first, where it prints the series."""
-
-    name: str
-    over: str
-    runs: list[RunCurve]
-
-
-@dataclass(frozen=True, slots=True)
-class RunMark:
-    """Something that happened at a step. kind: checkpoint, alert or relaunch."""
-
-    step: int
-    kind: str
-    text: str
 
 
 async def run_view(logs: Logs, job: Job, attempt: Attempt) -> RunView:
@@ -131,44 +114,77 @@ def rank_activity(ranks: Sequence[RankSpan], log: LogTimeline) -> str:
     return f"{names} did not print within the last minute of the log; {number(len(active))} others did"
 
 
-def run_charts(runs: Iterable[RunSeries]) -> list[RunChart]:
-    """Curves of one measure, of all runs that print it. runs: that of the page first."""
-    by_name: dict[tuple[str, str], RunChart] = {}
+def run_charts(runs: Iterable[RunSeries]) -> list[dict[str, Any]]:
+    """Curves of one measure, of all runs that print it; null where a value was no number. runs: that of the page first,
+    where it prints the measure."""
+    by_name: dict[tuple[str, str], dict[str, Any]] = {}
     for name, url, points in runs:
         for curve in charts.curves(points):
-            chart = by_name.setdefault((curve.name, curve.over), RunChart(curve.name, curve.over, []))
-            chart.runs.append(_drawn(name, url, curve))
-    return [chart for chart in by_name.values() if chart.runs]
+            chart = by_name.setdefault((curve.name, curve.over), {"name": curve.name, "over": curve.over, "runs": []})
+            values = dict(curve.points)  # a step that was repeated stands where it came last
+            heights = [value if math.isfinite(value) else None for value in values.values()]
+            chart["runs"].append({"run": name, "url": url, "x": list(values), "y": heights})
+    return list(by_name.values())
 
 
-def _drawn(name: str, url: str, curve: charts.Curve) -> RunCurve:
-    """A step that was repeated stands where it came last."""
-    values = dict(curve.points)
-    return RunCurve(name, url, list(values), [value if math.isfinite(value) else None for value in values.values()])
-
-
-def run_marks(attempt: Attempt, points: Sequence[Progress]) -> list[RunMark]:
+def run_marks(attempt: Attempt, points: Sequence[Progress]) -> list[dict[str, Any]]:
     """Checkpoints, what the metrics show, and where the launch took up the training again, by step."""
-    marks = [*_checkpoints(attempt), *_alerts(attempt, points)]
-    first = next((point.step for point in points if point.step is not None), None)
-    if first is not None and attempt.key.number > 1:
-        marks.append(RunMark(first, "relaunch", f"attempt {attempt.key.number} goes on here"))
-    return sorted(marks, key=lambda mark: mark.step)
-
-
-def _checkpoints(attempt: Attempt) -> Iterator[RunMark]:
+    marks = list[tuple[int, str, str]]()
     for saved in reported(attempt.events):
         if saved.step is not None:
-            yield RunMark(saved.step, "checkpoint", checkpoint_state(saved))
-
-
-def _alerts(attempt: Attempt, points: Sequence[Progress]) -> Iterator[RunMark]:
-    if not points:
-        return
-    for event in seen_in(points, is_running=attempt.ended is None):
+            marks.append((saved.step, "checkpoint", checkpoint_state(saved)))
+    for event in seen_in(points, is_running=attempt.ended is None) if points else ():
         if event.point.step is not None:
-            yield RunMark(event.point.step, "alert", event.why)
+            marks.append((event.point.step, "alert", event.why))
+    first = next((point.step for point in points if point.step is not None), None)
+    if first is not None and attempt.key.number > 1:
+        marks.append((first, "relaunch", f"attempt {attempt.key.number} goes on here"))
+    return [{"step": step, "kind": kind, "text": text} for step, kind, text in sorted(marks, key=itemgetter(0))]
 
 
-def as_json(charted: Sequence[RunChart], marks: Sequence[RunMark]) -> dict[str, object]:
-    return {"charts": list(map(asdict, charted)), "marks": list(map(asdict, marks))}
+EARLIER = 3
+"""Runs of the family whose curves stand beside those of a run."""
+
+
+@router.get("/jobs/{id}/attempts/{number}/series.svg")
+async def series(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
+    """An SVG image; empty if the log prints no series and no checkpoint was reported."""
+    key = AttemptKey(id, number)
+    attempt = await find_attempt(core.store, key)
+    points = sorted(await logs.context.progress(key), key=lambda point: point.line)
+    drawn, events = charts.curves(points), await asyncio.to_thread(seen_in, points, is_running=attempt.ended is None)
+    blocked = charts.blocked_curve(attempt.events)
+    drawn += [blocked] if blocked else []
+    return Response(charts.svg(drawn, events), media_type="image/svg+xml", headers={"Cache-Control": "no-cache"})
+
+
+@router.get("/jobs/{id}/attempts/{number}/series.json")
+async def series_data(id: JobPath, number: int, core: Core, logs: Logs) -> Response:
+    """The curves of an attempt and of the family's last runs, and marks by step: for charts that can be hovered. Runs
+    whose logs are large may be missing until they have been read."""
+    key = AttemptKey(id, number)
+    attempt = await find_attempt(core.store, key)
+    index, _ = await log_of(logs, key)
+    points = await asyncio.to_thread(points_of, index) if index else []
+    runs = [RunSeries("this run", "", points), *await _earlier(core, logs, key)]
+    marks = await asyncio.to_thread(run_marks, attempt, points)
+    charted = await asyncio.to_thread(run_charts, runs)
+    return JSONResponse({"charts": charted, "marks": marks}, headers={"Cache-Control": "no-store"})
+
+
+async def _earlier(core: Core, logs: Logs, key: AttemptKey) -> list[RunSeries]:
+    """The last diagnosed runs of the family beside this one."""
+    job = await core.store.jobs.find(key.job)
+    if job is None:
+        return []
+    records = await core.store.diagnoses.page(DiagnosisFilter(family=family(job)), "", EARLIER + 1)
+    runs = list[RunSeries]()
+    for record in records:
+        if record.attempt == key:
+            continue
+        index, _ = await log_of(logs, record.attempt)
+        if index and len(runs) < EARLIER:
+            points = await asyncio.to_thread(points_of, index)
+            name = f"{record.attempt.job}, attempt {record.attempt.number}"
+            runs.append(RunSeries(name, f"/diagnoses/{record.id}", points))
+    return runs

@@ -24,7 +24,7 @@ from diagnoser.web.http.dependencies import Core, Workbench
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.column_order import filled
 from diagnoser.web.pages.forms import Pressed, line_of, lines_of, places_of, see_other
-from diagnoser.web.pages.log_view import text_parts
+from diagnoser.web.pages.log_viewer import text_parts
 from diagnoser.web.pages.rendering import Drawn, Pages
 
 PATH = "/rules/workbench"

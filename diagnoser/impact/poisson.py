@@ -15,38 +15,22 @@ _NEGLIGIBLE = 1e-12
 
 def mean_bounds(events: int) -> tuple[float, float]:
     """The lowest and the highest mean that a count of so many events does not contradict."""
-    most = events + 10.0 * math.sqrt(events + 1.0) + 10.0
-    upper = _bisected(lambda mean: at_most(events, mean) > TAIL, events, most)
+    spread = 10.0 * math.sqrt(events + 1.0)  # ten standard deviations: nothing is to be found beyond
+    upper = _bisected(lambda mean: at_most(events, mean) > TAIL, events, events + spread + 10.0)
     if events == 0:
         return 0.0, upper
-    return _bisected(lambda mean: at_least(events, mean) < TAIL, 0.0, events), upper
+    return _bisected(lambda mean: at_most(events - 1, mean) > 1 - TAIL, max(events - spread, 0.0), events), upper
 
 
 def at_most(events: int, mean: float) -> float:
-    """The chance of so many events or fewer, of a mean that is not smaller."""
-    total, term, count = 0.0, _chance(events, mean), events
-    while count >= 0 and term > total * _NEGLIGIBLE:
+    """The chance of so many events or fewer."""
+    total, term = 0.0, math.exp(events * math.log(mean) - mean - math.lgamma(events + 1))
+    for count in range(events, -1, -1):
         total += term
         term *= count / mean
-        count -= 1
+        if term < total * _NEGLIGIBLE:
+            break
     return total
-
-
-def at_least(events: int, mean: float) -> float:
-    """The chance of so many events or more, of a mean that is not greater."""
-    total, term, count = 0.0, _chance(events, mean), events
-    while term > total * _NEGLIGIBLE:
-        total += term
-        count += 1
-        term *= mean / count
-    return total
-
-
-def _chance(events: int, mean: float) -> float:
-    """The chance of exactly so many events."""
-    if mean <= 0:
-        return float(events == 0)
-    return math.exp(events * math.log(mean) - mean - math.lgamma(events + 1))
 
 
 def _bisected(is_below: Callable[[float], bool], low: float, high: float) -> float:

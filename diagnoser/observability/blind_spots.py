@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 from diagnoser.model.vitals import BlindSpot, BlindSpotKind, Vitals, Waiting
 from diagnoser.wording.words import minute
@@ -10,29 +9,20 @@ from diagnoser.wording.words import minute
 NAMED = 5
 """Jobs or nodes that a sentence names."""
 
+# For how many seconds something may be missing before people are told.
+ANY_LINE = 300.0
+"""While jobs are known to run."""
+ANY_LINE_UNANNOUNCED = 900.0
+"""Where nobody says which jobs run, and several fell silent together."""
+JOB_LINE = FIRST_JOB_LINE = 600.0
+"""Of a job that runs."""
+AGENT_REQUEST = 180.0
+"""An agent asks for a plan at least once a minute."""
+CLUSTER_NODE_LINE, NODE_LINE = 900.0, 3600.0
+"""In the own logs of all nodes of a cluster; of a node that runs a job."""
+VERDICT, DELIVERY = 300.0, 900.0
+"""Of what waits."""
 
-@dataclass(frozen=True, slots=True)
-class SilenceThresholds:
-    """Say for how many seconds something may be missing before people are told.
-
-    line: any line, while jobs are known to run. line_unannounced: the same where nobody says which jobs run, and
-    several fell silent together. job: a line of a job that runs; first_line: its first one. agent: its next request
-    for a plan, which it makes at least once a minute. node_logs: a line of any node of a cluster; node_log: of a node
-    that runs a job. verdict, delivery: of what waits.
-    """
-
-    line: float = 300.0
-    line_unannounced: float = 900.0
-    job: float = 600.0
-    first_line: float = 600.0
-    agent: float = 180.0
-    node_logs: float = 900.0
-    node_log: float = 3600.0
-    verdict: float = 300.0
-    delivery: float = 900.0
-
-
-THRESHOLDS = SilenceThresholds()
 TOGETHER = 3
 """So many jobs do not fall silent within two minutes by chance."""
 
@@ -68,15 +58,15 @@ def _has_stopped(vitals: Vitals) -> bool:
     quiet = vitals.time - vitals.newest_line
     longest = math.inf
     if vitals.running >= 2:
-        longest = THRESHOLDS.line
+        longest = ANY_LINE
     if vitals.together >= TOGETHER:
-        longest = min(longest, THRESHOLDS.line_unannounced)
+        longest = min(longest, ANY_LINE_UNANNOUNCED)
     return quiet > longest
 
 
 def _agents(vitals: Vitals) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
-        if vitals.time - agent.last_seen > THRESHOLDS.agent:
+        if vitals.time - agent.last_seen > AGENT_REQUEST:
             yield BlindSpot(
                 BlindSpotKind.AGENT_SILENT,
                 agent.cluster,
@@ -114,7 +104,7 @@ def _node_logs(vitals: Vitals) -> Iterator[BlindSpot]:
     heard: dict[str, float] = {}
     for cluster, nodes in sorted(vitals.node_logs.items()):
         newest = max(nodes.values())
-        if vitals.time - newest > THRESHOLDS.node_logs:
+        if vitals.time - newest > CLUSTER_NODE_LINE:
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_STOPPED,
                 cluster,
@@ -133,9 +123,9 @@ def _node_logs(vitals: Vitals) -> Iterator[BlindSpot]:
 def _silent_nodes(vitals: Vitals, heard: Mapping[str, float]) -> Iterator[BlindSpot]:
     """heard: node -> time of its newest line, of clusters that send lines."""
     last = {node: heard.get(node, 0.0) for node in vitals.busy}
-    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > THRESHOLDS.node_log)
+    missing = sorted((time, node) for node, time in last.items() if vitals.time - time > NODE_LINE)
     if missing:
-        since = next((time for time, _ in missing if time), vitals.time - THRESHOLDS.node_log)
+        since = next((time for time, _ in missing if time), vitals.time - NODE_LINE)
         names = tuple(node for _, node in missing)
         yield BlindSpot(
             BlindSpotKind.NODE_LOGS_MISSING,
@@ -149,7 +139,7 @@ def _silent_nodes(vitals: Vitals, heard: Mapping[str, float]) -> Iterator[BlindS
 
 def _node_logs_never_sent(vitals: Vitals) -> Iterator[BlindSpot]:
     for agent in vitals.agents:
-        is_there = vitals.time - agent.last_seen <= THRESHOLDS.agent
+        is_there = vitals.time - agent.last_seen <= AGENT_REQUEST
         if all((is_there, vitals.busy, agent.cluster not in vitals.node_logs)):
             yield BlindSpot(
                 BlindSpotKind.NODE_LOGS_NEVER_SENT,
@@ -162,7 +152,7 @@ def _node_logs_never_sent(vitals: Vitals) -> Iterator[BlindSpot]:
 
 
 def _waiting(vitals: Vitals) -> Iterator[BlindSpot]:
-    if vitals.due.count and vitals.time - vitals.due.since > THRESHOLDS.verdict:
+    if vitals.due.count and vitals.time - vitals.due.since > VERDICT:
         yield BlindSpot(
             BlindSpotKind.DIAGNOSIS_LATE,
             "",
@@ -171,7 +161,7 @@ def _waiting(vitals: Vitals) -> Iterator[BlindSpot]:
             f"{minute(vitals.due.since)}{_named(vitals.due)}.",
             "Incidents are missing from this page. Look at whether the worker runs, and at its log.",
         )
-    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > THRESHOLDS.delivery:
+    if vitals.undelivered.count and vitals.time - vitals.undelivered.since > DELIVERY:
         yield BlindSpot(
             BlindSpotKind.MESSAGES_UNDELIVERED,
             "",

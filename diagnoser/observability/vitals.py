@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from diagnoser.model.vitals import BlindSpot, BlindSpotKind, PoolUse, Vitals, Waiting
-from diagnoser.observability.blind_spots import THRESHOLDS, find_blind_spots
+from diagnoser.observability.blind_spots import AGENT_REQUEST, FIRST_JOB_LINE, JOB_LINE, find_blind_spots
 from diagnoser.ports import Clock
 
 FRESH_SECONDS = 5.0
@@ -29,7 +29,7 @@ class VitalsReader:
         async with self._reading:
             if self._vitals is None or not 0 <= self._clock() - self._vitals.time < FRESH_SECONDS:
                 self._vitals = None  # also after the clock was set back
-                self._vitals = await self._read(self._clock(), THRESHOLDS.job, THRESHOLDS.first_line)
+                self._vitals = await self._read(self._clock(), JOB_LINE, FIRST_JOB_LINE)
             return self._vitals
 
     async def blind_spots(self) -> list[BlindSpot]:
@@ -67,7 +67,7 @@ class VitalsCollector(Collector):
 
 def _families(vitals: Vitals) -> Iterator[Metric]:
     kinds = Counter(spot.kind for spot in find_blind_spots(vitals))
-    silent = sum(vitals.time - agent.last_seen > THRESHOLDS.agent for agent in vitals.agents)
+    silent = sum(vitals.time - agent.last_seen > AGENT_REQUEST for agent in vitals.agents)
     yield _gauge(
         "diagnoser_blind_spots",
         "What the service cannot see at the moment, by kind",

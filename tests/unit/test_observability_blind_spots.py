@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from diagnoser.model.vitals import AgentSeen, BlindSpotKind, Vitals, Waiting
-from diagnoser.observability.blind_spots import THRESHOLDS, find_blind_spots
+from diagnoser.observability.blind_spots import JOB_LINE, find_blind_spots
 
 NOW = 1_790_000_000.0
 WELL = Vitals(
@@ -91,6 +91,6 @@ def test_each_cluster_is_told_for_itself() -> None:
 def test_a_sentence_names_a_few_and_counts_the_rest() -> None:
     """However many jobs are silent, what is told stays short."""
     names = tuple(f"job-{number}" for number in range(20))
-    (spot,) = find_blind_spots(replace(WELL, silent=Waiting(1234, NOW - THRESHOLDS.job - 1, names)))
+    (spot,) = find_blind_spots(replace(WELL, silent=Waiting(1234, NOW - JOB_LINE - 1, names)))
     assert "1,234 jobs" in spot.what
     assert "(job-0, job-1, job-2, job-3, job-4 and 1,229 more)" in spot.what

@@ -34,13 +34,6 @@ async def test_an_empty_list_tells_how_to_begin(tmp_path: Path) -> None:
     assert "/api/v1/jobs/my-job/events" in page
 
 
-async def test_addresses_of_the_list_that_people_kept_lead_to_it(tmp_path: Path) -> None:
-    """It was the first page once; its filters come along."""
-    async with serving(tmp_path) as web:
-        answer = await web.client.get("/?category=script&within=24h")
-    assert (answer.status_code, answer.headers["location"]) == (308, "/diagnoses?category=script&within=24h")
-
-
 async def test_the_list_shows_what_matters(tmp_path: Path) -> None:
     """Each row names cause, category, job, place, confidence, who decided, what to do and when."""
     async with serving(tmp_path) as web:

@@ -23,16 +23,12 @@ class ImpactQuery(StrictSchema):
 
 
 @router.get("/impact", summary="Report the impact of failures")
-async def show(query: Annotated[ImpactQuery, Query()], core: Core) -> ImpactReport:
+async def report(query: Annotated[ImpactQuery, Query()], core: Core) -> ImpactReport:
     """What failures cost, how they were closed, how often they come, and how much of their time long jobs trained."""
-    return await read_report(core, query)
-
-
-async def read_report(core: Core, query: ImpactQuery) -> ImpactReport:
-    """The report as far as the caller may see. It is computed beside other requests."""
     now = core.clock()
     since = now - WITHIN[query.within]
     with collection_paused():
         attempts = await core.store.impact.attempts(since, SHOWN_ATTEMPTS)
         is_sample = len(attempts) == SHOWN_ATTEMPTS
+        # It is computed beside other requests.
         return await asyncio.to_thread(build_report, attempts, since, now, cluster=query.cluster, is_sample=is_sample)

@@ -1,9 +1,10 @@
 """Recovery plans: people read, approve and refuse them; executors claim them, report, and run node checks."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
 from pydantic import Field
@@ -237,10 +238,8 @@ async def claim(body: ClaimRequest, request: Request, core: Core, plans: Plans, 
 )
 async def report(id: PlanId, body: ReportBody, core: Core, plans: Plans) -> PlanShape:
     """Progress renews the lease; `reached` and `not_reached` end the plan. A repeated report changes nothing."""
-    await find(core, id)
-    now = core.clock()
-    report = partial(plans.commands.report, report=body.report(), now=now)
-    return PlanShape.from_plan(await plans.change(id, now, report))
+    report = partial(plans.commands.report, report=body.report())
+    return PlanShape.from_plan(await _decided(core, plans, id, report))
 
 
 @router.post(
@@ -308,18 +307,19 @@ async def approve_plan(core: Core, plans: Plans, caller: Credential, id: str, co
 
 async def refuse_plan(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
     """shown: as of ``approve_plan``; to refuse is safe, whatever the plan has become. Raises NotFound, Conflict."""
-    await find(core, id)
-    now = core.clock()
-    refuse = partial(plans.commands.refuse, by=caller.name, comment=comment, now=now)
-    return await plans.change(id, now, refuse)
+    return await _decided(core, plans, id, partial(plans.commands.refuse, by=caller.name, comment=comment))
 
 
 async def take_plan_back(core: Core, plans: Plans, caller: Credential, id: str, comment: str, shown: str = "") -> Plan:
     """shown: as of ``approve_plan``; to take back is safe, whatever the plan has become. Raises NotFound, Conflict."""
+    return await _decided(core, plans, id, partial(plans.commands.revoke_decision, by=caller.name, comment=comment))
+
+
+async def _decided(core: Core, plans: Plans, id: str, update: Callable[..., Any]) -> Plan:
+    """update: takes the plan and the time. Raises NotFound, Conflict."""
     await find(core, id)
     now = core.clock()
-    revoke_decision = partial(plans.commands.revoke_decision, by=caller.name, comment=comment, now=now)
-    return await plans.change(id, now, revoke_decision)
+    return await plans.change(id, now, partial(update, now=now))
 
 
 async def find(core: Core, id: str) -> Plan:

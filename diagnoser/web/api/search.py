@@ -11,7 +11,6 @@ from fastapi import Query
 from pydantic import Field
 
 from diagnoser.model import Incident, LearnedRule
-from diagnoser.model.access import Viewer
 from diagnoser.model.queries import DiagnosisFilter, FoundNode
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.rules.schema import Rule
@@ -70,19 +69,14 @@ class SearchResult(Schema):
 
 
 @router.get("/search", summary="Search everything")
-async def index(
+async def search(
     query: Annotated[SearchQuery, Query()], core: Core, shipped_rules: ShippedRules, caller: Caller
 ) -> SearchResult:
     """Jobs by their id, nodes by their name, incidents by their node, cause, line and assignee, lines of current
     diagnoses by their words, rules by their id and title. The newest come first; each kind is bounded."""
-    return await search(core, shipped_rules, caller.viewer, query.q, query.limit)
-
-
-async def search(core: Core, shipped_rules: ShippedRules, viewer: Viewer, q: str, limit: int) -> SearchResult:
-    """Nothing for blanks."""
-    asked, base = q.strip(), core.config.base_url
+    asked, base, limit = query.q.strip(), core.config.base_url, query.limit
     if not asked:
-        return SearchResult(q=q, groups=[])
+        return SearchResult(q=query.q, groups=[])
     store = core.store
     jobs, nodes, incidents, records, learned = await asyncio.gather(
         store.search.jobs_like(asked, limit),
@@ -103,12 +97,12 @@ async def search(core: Core, shipped_rules: ShippedRules, viewer: Viewer, q: str
         HitKind.NODE: [_of_node(node, base) for node in nodes],
         HitKind.INCIDENT: [_of_incident(incident, base) for incident in incidents],
         HitKind.LINE: [_of_record(record, words, base) for record in records],
-        HitKind.RULE: _of_rules(learned, shipped, base, sees_all=viewer.sees_all)[:limit],
+        HitKind.RULE: _of_rules(learned, shipped, base, sees_all=caller.viewer.sees_all)[:limit],
     }
     all_lines = f"{base}/diagnoses?{urlencode({'q': asked})}"
     more = {HitKind.LINE: all_lines} if len(records) == limit else {}
     groups = [HitGroup(kind=kind, hits=found, more=more.get(kind, "")) for kind, found in hits.items() if found]
-    return SearchResult(q=q, groups=groups)
+    return SearchResult(q=query.q, groups=groups)
 
 
 def _has_all(text: str, words: Iterable[str]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from fastapi import Depends, Request
-from fastapi.responses import RedirectResponse, Response
+from fastapi.responses import Response
 
 from diagnoser.model import BreakerState, Incident, IncidentState, Plan, PlanState
 from diagnoser.model.access import Credential, Scope
@@ -30,7 +30,6 @@ from diagnoser.web.http.dependencies import Core, Health, Live, Logs, Plans
 from diagnoser.web.http.routing import Router
 from diagnoser.web.pages.attempt_axis import attempt_axis, log_of
 from diagnoser.web.pages.column_order import ColumnOrder
-from diagnoser.web.pages.diagnosis_list import FILTERS as DIAGNOSIS_FILTERS
 from diagnoser.web.pages.forms import Form, Pressed, see_other
 from diagnoser.web.pages.log_viewer import log_path
 from diagnoser.web.pages.plan_strip import plan_strip
@@ -119,10 +118,7 @@ class Situation:
 
 @router.get("/", dependencies=[Depends(may_read)])
 async def now_page(request: Request, core: Core, live: Live, health: Health, pages: Drawn, caller: Caller) -> Response:
-    """Tiles, and the incidents; resolved ones when asked for. Addresses of the list of diagnoses, which was here once,
-    lead to where it is."""
-    if request.query_params.keys() & set(DIAGNOSIS_FILTERS) - IncidentQuery.model_fields.keys():
-        return RedirectResponse(f"/diagnoses?{request.query_params}", status_code=308)
+    """Tiles, and the incidents; resolved ones when asked for."""
     query = page_query(NowQuery, request)
     listed, now = await _incident_list(core, query), await _situation(core, health)
     chosen = query.model_dump(mode="json", exclude={"cursor", "limit", "sort"}, exclude_defaults=True)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from copy import copy
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated, TypeVar
@@ -31,41 +31,42 @@ TEMPLATES = HERE / "templates"
 QUIET = Attention()
 
 
+@dataclass(frozen=True, slots=True)
 class Pages:
-    """Draws the templates. All log text is autoescaped: no template marks text as safe."""
+    """Draws the templates. All log text is autoescaped: no template marks text as safe.
 
-    def __init__(self, clock: Clock, *, has_model: bool = False) -> None:
-        """has_model: whether a model answers questions."""
-        self._clock = clock
-        self._has_model = has_model
-        self._caller: Credential | None = None
-        self._unplaced = 0
-        self._attention = QUIET
-        self._templates = templates()
+    has_model: whether a model answers questions.
+    caller: whose page it is: it says so, and shows buttons only to who may press them; None for anybody's.
+    unplaced: streams that belong to no job; the navigation leads to them while there are any.
+    attention: what the badges of the navigation show.
+    """
 
-    def signed_in(self, caller: Credential, unplaced: int = 0, attention: Attention = QUIET) -> "Pages":
-        """The same templates, for one person: pages say who that is, and show buttons only to who may press them.
-        unplaced: streams that belong to no job; the navigation leads to them while there are any. attention: what its
-        badges show."""
-        pages = copy(self)
-        pages._caller, pages._unplaced, pages._attention = caller, unplaced, attention
-        return pages
+    clock: Clock
+    has_model: bool
+    caller: Credential | None = None
+    unplaced: int = 0
+    attention: Attention = QUIET
 
     def draw(self, template: str, status: int = 200, **values: object) -> HTMLResponse:
-        caller = self._caller
+        caller = self.caller
         decides = administers = False
         if caller is not None:
             decides = caller.scope.covers(Scope.OPERATE)
             administers = caller.scope.covers(Scope.ADMIN) and caller.viewer.sees_all
-        frame = {"unplaced": self._unplaced, "attention": self._attention, "has_model": self._has_model}
-        text = self._templates.get_template(template).render(
-            now=self._clock(),
-            caller=caller,
-            is_person=isinstance(caller, Person),
-            decides=decides,
-            administers=administers,
-            **frame,
-            **values,
+        text = (
+            templates()
+            .get_template(template)
+            .render(
+                now=self.clock(),
+                caller=caller,
+                is_person=isinstance(caller, Person),
+                decides=decides,
+                administers=administers,
+                has_model=self.has_model,
+                unplaced=self.unplaced,
+                attention=self.attention,
+                **values,
+            )
         )
         return HTMLResponse(text, status, headers={"Cache-Control": "no-store"})
 
@@ -103,7 +104,7 @@ class _Versions:
 
 async def pages_of(request: Request, caller: Caller, live: Live) -> Pages:
     pages: Pages = request.app.state.pages
-    return pages.signed_in(caller, await live.unplaced_count(), await live.attention())
+    return replace(pages, caller=caller, unplaced=await live.unplaced_count(), attention=await live.attention())
 
 
 Drawn = Annotated[Pages, Depends(pages_of)]

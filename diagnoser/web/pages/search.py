@@ -5,7 +5,7 @@ from fastapi.responses import Response
 from diagnoser.model import AttemptKey
 from diagnoser.web.api.feedback import FOUND, AttemptPath, find_lines
 from diagnoser.web.api.params import JobPath, Search
-from diagnoser.web.api.search import MOST, SearchResult, search
+from diagnoser.web.api.search import MOST, SearchQuery, search
 from diagnoser.web.http.authentication import Caller
 from diagnoser.web.http.dependencies import Core, Scoped, ShippedRules
 from diagnoser.web.pages.rendering import Drawn, reading_pages
@@ -17,7 +17,7 @@ router = reading_pages()
 async def search_page(
     core: Core, shipped_rules: ShippedRules, pages: Drawn, caller: Caller, q: Search = ""
 ) -> Response:
-    result = await search(core, shipped_rules, caller.viewer, q, MOST) if q.strip() else SearchResult(q=q, groups=[])
+    result = await search(SearchQuery(q=q, limit=MOST), core, shipped_rules, caller)
     return pages.draw("search_all.html", q=q, groups=result.groups)
 
 

@@ -264,7 +264,7 @@ async def _loops(settings: Settings, shared: Shared, service: Service) -> list[C
     if changes.is_watched:
         loops.append(changes.run(POLL_SECONDS))
     if settings.role != "worker":
-        loops += [reading.ingest.run(), reading.unplaced.run(), service.web.scopes.whole.live.trends.run()]
+        loops += [reading.ingest.run(), reading.unplaced.run()]
     if settings.role == "api":
         loops.append(reading.registry.follow(changes.pause()))
     else:  # the worker keeps up with the rules by itself

@@ -27,7 +27,6 @@ from diagnoser.model.queries import DiagnosisFilter, PlanFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import alert_key, verdict_key
-from diagnoser.web.live.trends import FailureTrends
 from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.idle_gpus import IdleGpuWatch
@@ -49,7 +48,7 @@ TWO_CLUSTERS = 0.15
 """Chance of a second one."""
 SKEW_SECONDS = 5.0
 """Of a machine's clock, at most."""
-AT_REST = (RuleLifecycle, CaseReplayer, BlindSpotWatch, FailureTrends, IdleGpuWatch, MetricWatch, ScoreWatch)
+AT_REST = (RuleLifecycle, CaseReplayer, BlindSpotWatch, IdleGpuWatch, MetricWatch, ScoreWatch)
 """Loops that have no part in what is promised here, and take half of the time."""
 _ALERTS: dict[str, Any] = {"alertmanager_url": "http://127.0.0.1:9/"}
 SETTINGS = Settings(recovery_mode="act", allowed_hosts="*", **_ALERTS)

@@ -1,15 +1,10 @@
 """Failures of the last days by category, and nodes that failed more than once."""
 
-import asyncio
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
-from diagnoser.model.taxonomy import Category
-from diagnoser.web.live.trends import DAYS, RECOUNTED, SPAN, Bar, FailureTrend, FailureTrends
+from diagnoser.web.live.trends import SPAN, Bar, FailureTrend, FailureTrends
 from tests.serving import DONE, ECC, NOW, OOM, SCRIPT, save, serving
-
-SPANS = int(DAYS * 86_400 / SPAN)
 
 
 async def test_parts_of_a_bar_stand_on_one_another(tmp_path: Path) -> None:
@@ -52,23 +47,6 @@ async def test_it_is_counted_once_a_minute(tmp_path: Path) -> None:
         assert (await trends.current()).tallest == 1
 
 
-async def test_spans_that_are_over_are_counted_once_an_hour_a_few_at_a_time(tmp_path: Path) -> None:
-    """A week of failures takes long to count; the last hours are counted every time."""
-    now = NOW
-    async with serving(tmp_path) as web:
-        trends = FailureTrends(web.store, lambda: now)
-        await trends.current()
-        await save(web.store, "old", OOM, created=NOW - 86_400)
-        await save(web.store, "new", OOM)
-        now += 61
-        assert [bar.count for bar in (await trends.current()).bars if bar.count] == [1]
-        now += 3_600
-        for _ in range(SPANS // RECOUNTED):
-            now += 61
-            await trends.current()
-        assert [bar.count for bar in (await trends.current()).bars if bar.count] == [1, 1]
-
-
 async def test_a_node_that_failed_again_is_named(tmp_path: Path) -> None:
     """With its failures; one that failed once is not, nor is a week without any failure drawn."""
     now = NOW
@@ -85,23 +63,3 @@ async def test_a_node_that_failed_again_is_named(tmp_path: Path) -> None:
     assert ">hgx-04</a>" in section
     assert "in 2 jobs" in section
     assert 'aria-label="Failures in spans of six hours: 2 infrastructure, 0 framework, 1 script' in page
-
-
-async def test_the_counts_are_at_hand_before_anybody_looks(tmp_path: Path) -> None:
-    """The week is counted when the service starts, and a page counts nothing that is known."""
-    async with serving(tmp_path) as web:
-        await save(web.store, "a", ECC)
-        asked, begun = list[int](), asyncio.Event()
-        count = web.store.diagnoses.failures_between
-
-        async def counted(times: Sequence[float]) -> list[dict[Category, int]]:
-            asked.append(len(times) - 1)
-            begun.set()
-            return await count(times)
-
-        web.store.diagnoses.failures_between = counted  # type: ignore[method-assign]
-        running = asyncio.create_task(web.services.scopes.whole.live.trends.run())
-        await begun.wait()
-        assert '<svg class="bars"' in (await web.client.get("/")).text
-        running.cancel()
-    assert asked == [SPANS]

@@ -32,7 +32,7 @@ from diagnoser.observability import logging
 from diagnoser.observability.metrics import share
 from diagnoser.supervisor import STOP, Part, Supervisor
 from diagnoser.supervisor import STOP_SECONDS as LAST_SECONDS
-from diagnoser.web.http.http_protocol import ConnectionLimits, bounded
+from diagnoser.web.http.http_protocol import bounded
 
 STOP_SECONDS = 3
 """For requests that are under way when the service stops. The supervisor ends what is left soon after."""
@@ -164,7 +164,7 @@ async def _serve(
             return
         config = uvicorn.Config(
             app,
-            http=bounded(ConnectionLimits(settings.max_connections, settings.request_head_seconds)),
+            http=bounded(settings.max_connections, settings.request_head_seconds),
             ws="none",
             lifespan="off",  # ``running`` starts and ends what the application needs
             timeout_keep_alive=KEEP_ALIVE_SECONDS,

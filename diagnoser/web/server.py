@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Iterator
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pkgutil import iter_modules
 from types import ModuleType
 from typing import Any
@@ -12,6 +12,7 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.ingest.protocols import path_ends
@@ -47,8 +48,8 @@ def _routers(room: ModuleType) -> Iterator[Router]:
             yield module.router
 
 
-_ROUTERS = (*_routers(api), *_routers(pages))
-"""Loaded with this module, before the service forks: each process would load the pages for itself."""
+_API, _PAGES = tuple(_routers(api)), tuple(_routers(pages))
+"""Loaded with this module, before the service forks: each process would load them for itself."""
 
 AGENT_NOTED_SECONDS = 30.0
 """Between two notes that the agent of a cluster asked for a plan: an agent that has fallen silent is told."""
@@ -57,14 +58,23 @@ AGENT_NOTED_SECONDS = 30.0
 def create(services: WebServices) -> FastAPI:
     """The whole application: API under /api/v1, health and metrics at the root, pages for people."""
     app = create_health(services)
-    app.state.bodies = Bodies(services.core.config.limits)
+    app.state.bodies = Bodies()
     app.state.agents_seen = Seldom(AGENT_NOTED_SECONDS)
     app.router.routes[:0] = protocols.routes()  # before all others, for each route that is tried costs
-    for router in _ROUTERS:  # as they are: to include a router makes each of its routes once more, 0.2 s in all
+    for router in (*_API, *_PAGES):  # as they are: to include a router makes each of its routes once more, 0.2 s in all
         app.router.routes.extend(router.routes)
+    app.state.page_roots = _page_roots()
     app.router.routes.extend(services.core.config.channel_routes)
     app.add_api_route("/openapi.json", _description, dependencies=READ, include_in_schema=False)
     return app
+
+
+def _page_roots() -> frozenset[str]:
+    """How addresses of pages begin, "" for the first page: errors are shown there as pages."""
+    roots = set[str]()
+    for router in _PAGES:
+        roots.update(route.path.split("/")[1] for route in router.routes if isinstance(route, Route))
+    return frozenset(roots)
 
 
 async def _description(request: Request, people: People) -> JSONResponse:
@@ -84,13 +94,14 @@ def create_health(services: WebServices) -> FastAPI:
         title="diagnoser",
         summary="Finds out why a training job failed",
         description=ABOUT,
-        version=_version(),
+        version=version("diagnoser"),
         openapi_url=None,  # the framework would show it to everybody
         docs_url=None,
         redoc_url=None,
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.services = services
+    app.state.page_roots = frozenset[str]()
     app.state.pages = pages = Pages(services.core.clock, has_model=services.inquiries is not None)
     app.state.vitals = VitalsReader(services.core.store.vitals.read, services.core.clock)
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
@@ -148,10 +159,3 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         description.complete(document)
         app.openapi_schema = document
     return app.openapi_schema
-
-
-def _version() -> str:
-    try:
-        return version("diagnoser")
-    except PackageNotFoundError:
-        return "0"

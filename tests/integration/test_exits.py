@@ -301,6 +301,7 @@ async def post_mortems() -> str:
 async def errors() -> str:
     app = FastAPI()
     app.state.services = SimpleNamespace(core=SimpleNamespace(redact=redact))
+    app.state.page_roots = frozenset()
     problems.install(app, lambda request, problem: problems.as_json(problem), lambda _: None)
 
     @app.get("/api/{number}")

@@ -27,7 +27,7 @@ from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.errors import Overloaded, Unavailable
 from diagnoser.observability.metrics import Metrics
 from diagnoser.redaction.redact import redact
-from diagnoser.web.http.services import RequestLimits
+from diagnoser.web.http import request_bodies
 from tests.in_memory import RecentUnplaced
 from tests.loki_messages import PushRequest
 from tests.serving import NOW, Web, serving
@@ -40,7 +40,7 @@ CREDENTIALS = (
     Credential("shipper", Scope.INGEST),
     Credential("shipper-east", Scope.INGEST, cluster="east"),
 )
-LIMITS = RequestLimits(wire_bytes=100_000, body_bytes=100_000)
+BODY_BYTES = 100_000
 
 
 class Intake:
@@ -95,10 +95,12 @@ class Site:
 
 
 @pytest.fixture
-async def site(tmp_path: Path) -> AsyncIterator[Site]:
+async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Site]:
     """A service with ``CREDENTIALS``: the secret of each is its name."""
     intake, sink, metrics = Intake(), Sink(), Metrics(CollectorRegistry())
-    async with serving(tmp_path, ingest=intake, limits=LIMITS) as web:
+    monkeypatch.setattr(request_bodies, "WIRE_BYTES", BODY_BYTES)
+    monkeypatch.setattr(request_bodies, "BODY_BYTES", BODY_BYTES)
+    async with serving(tmp_path, ingest=intake) as web:
         for credential in CREDENTIALS:
             await web.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
         unplaced = UnattributedStreams(sink.record_unplaced, redact, metrics)

@@ -17,7 +17,7 @@ from diagnoser.hang import report
 from diagnoser.model import Attempt, AttemptKey, Event, EventKind, EvidenceKind, EvidenceRequest, Job, RequestReason
 from diagnoser.model.access import Credential, Scope, StoredToken, hash_of
 from diagnoser.model.work import Claim
-from diagnoser.web.http.services import RequestLimits
+from diagnoser.web.http import request_bodies
 from tests.hang_dumps import WORLD, debug_tables_of, dump, entry, written
 from tests.serving import NOW, Web, serving
 
@@ -47,10 +47,11 @@ class CountingWake(LocalWakeSignal):
 
 
 @pytest.fixture
-async def web(tmp_path: Path) -> AsyncIterator[Web]:
+async def web(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Web]:
     """With a job of the cluster east, of which line and time are known. The secret of each credential is its name."""
-    limits = RequestLimits(wire_bytes=1 << 16, body_bytes=1 << 18)
-    async with serving(tmp_path, attempts_due=CountingWake(), limits=limits) as made:
+    monkeypatch.setattr(request_bodies, "WIRE_BYTES", 1 << 16)
+    monkeypatch.setattr(request_bodies, "BODY_BYTES", 1 << 18)
+    async with serving(tmp_path, attempts_due=CountingWake()) as made:
         for credential in CREDENTIALS:
             await made.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
         await made.store.jobs.register(Job(JOB, cluster="east", created=NOW))

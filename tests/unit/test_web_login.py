@@ -62,6 +62,13 @@ async def test_a_person_signs_in_and_comes_back_to_the_page_that_was_asked_for(w
     assert ">a-operator</a> <button>Sign out</button>" in page
 
 
+@pytest.mark.parametrize("page", ["/", "/people", "/tokens", "/settings", "/alert-routing", "/impact", "/search?q=a"])
+async def test_every_page_leads_to_the_form(web: Web, page: str) -> None:
+    """A list of pages would miss those that come later."""
+    answer = await web.client.get(page)
+    assert (answer.status_code, answer.headers["location"].partition("?")[0]) == (303, "/login")
+
+
 async def test_the_cookie_cannot_be_read_by_scripts_nor_sent_by_other_sites(web: Web) -> None:
     """Over https it is also kept to https, and has a name that no other host and no http page can set."""
     flags = (await sign_in(web)).headers["set-cookie"].lower()

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from diagnoser.ingest import IngestReceipt, RecordDefaults
 from diagnoser.model import Stream
 from diagnoser.model.errors import BadInput, Unavailable
-from diagnoser.web.http.services import RequestLimits
+from diagnoser.web.http import request_bodies
 from tests.serving import NOW, serving
 
 LOGS = "/api/v1/logs"
@@ -93,10 +93,18 @@ async def test_a_compressed_body_arrives_plain(tmp_path: Path) -> None:
     ],
 )
 async def test_bad_requests(
-    tmp_path: Path, query: str, body: bytes, headers: dict[str, str], status: int, says: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    query: str,
+    body: bytes,
+    headers: dict[str, str],
+    status: int,
+    says: str,
 ) -> None:
     """Each fault of a request has its own status and a sentence that names it; nothing reaches the intake."""
-    async with serving(tmp_path, limits=RequestLimits(wire_bytes=10_000, body_bytes=10_000)) as web:
+    monkeypatch.setattr(request_bodies, "WIRE_BYTES", 10_000)
+    monkeypatch.setattr(request_bodies, "BODY_BYTES", 10_000)
+    async with serving(tmp_path) as web:
         answer = await web.client.post(LOGS + query, content=body, headers=headers)
     problem = answer.json()
     assert (answer.status_code, problem["status"]) == (status, status)

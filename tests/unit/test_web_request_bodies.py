@@ -11,11 +11,10 @@ import zstandard
 
 from diagnoser.ingest.encodings import decoder, gunzip, inflate, unsnappy, unzstd
 from diagnoser.model.errors import DiagnoserError, TooLarge, Unavailable, Undecodable, Unsupported
+from diagnoser.web.http import request_bodies
 from diagnoser.web.http.request_bodies import Bodies
-from diagnoser.web.http.services import RequestLimits
 
 TEXT = b"".join(b"step %d loss %d\n" % (number, number * 7 % 13) for number in range(5_000))
-LIMITS = RequestLimits(wire_bytes=200_000, body_bytes=200_000)
 
 
 async def chunks(body: bytes, size: int = 1_000) -> AsyncIterator[bytes]:
@@ -23,10 +22,19 @@ async def chunks(body: bytes, size: int = 1_000) -> AsyncIterator[bytes]:
         yield body[start : start + size]
 
 
-async def read(
-    body: AsyncIterator[bytes], encoding: str, declared: int | None = None, limits: RequestLimits = LIMITS
-) -> bytes:
-    async with Bodies(limits).read(body, decoder(encoding), declared) as found:
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Sets some of wire_bytes, body_bytes and flight_bytes."""
+
+    def bound(**most: int) -> None:
+        for name, size in most.items():
+            monkeypatch.setattr(request_bodies, name.upper(), size)
+
+    return bound
+
+
+async def read(body: AsyncIterator[bytes], encoding: str, declared: int | None = None) -> bytes:
+    async with Bodies().read(body, decoder(encoding), declared) as found:
         return found
 
 
@@ -121,8 +129,9 @@ async def test_other_encodings_are_refused_by_name(encoding: str) -> None:
 
 
 @pytest.mark.parametrize("declared", [None, 300_000])
-async def test_a_body_over_the_bound_is_not_read_to_its_end(declared: int | None) -> None:
+async def test_a_body_over_the_bound_is_not_read_to_its_end(declared: int | None, bounds: Callable[..., None]) -> None:
     """Reading stops at the bound, or before the first byte when the sender announces too many."""
+    bounds(wire_bytes=200_000, body_bytes=200_000)
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -136,18 +145,19 @@ async def test_a_body_over_the_bound_is_not_read_to_its_end(declared: int | None
     assert sent == (250_000 if declared is None else 0)
 
 
-async def test_the_wire_bound_holds_for_compressed_bodies() -> None:
+async def test_the_wire_bound_holds_for_compressed_bodies(bounds: Callable[..., None]) -> None:
     """A compressed body over the bound on the wire is refused, whatever it unpacks to."""
+    bounds(wire_bytes=10_000)
     noise = zlib.compress(TEXT) * 20
     with pytest.raises(TooLarge):
-        await read(chunks(noise), "gzip", limits=RequestLimits(wire_bytes=10_000, body_bytes=1 << 30))
+        await read(chunks(noise), "gzip")
 
 
 async def test_a_large_compressed_body_reads_back() -> None:
     """Above the size that goes to a thread the result is the same."""
     noise = bytes(number * number % 251 for number in range(3_000_000))
     packed = zstandard.compress(noise, 1) + skippable_frame()
-    assert await read(chunks(packed, 65_536), "zstd", limits=RequestLimits()) == noise
+    assert await read(chunks(packed, 65_536), "zstd") == noise
 
 
 def skippable_frame() -> bytes:
@@ -155,9 +165,10 @@ def skippable_frame() -> bytes:
     return b"\x50\x2a\x4d\x18" + (300 << 10).to_bytes(4, "little") + bytes(300 << 10)
 
 
-async def test_bodies_that_are_held_at_once_have_a_bound_together() -> None:
+async def test_bodies_that_are_held_at_once_have_a_bound_together(bounds: Callable[..., None]) -> None:
     """While other requests hold too much a body is refused for now; once they are done the same body passes."""
-    bodies = Bodies(RequestLimits(wire_bytes=10_000, body_bytes=10_000, flight_bytes=15_000))
+    bounds(wire_bytes=10_000, body_bytes=10_000, flight_bytes=15_000)
+    bodies = Bodies()
     small = gzip.compress(bytes(8_000))
     async with bodies.read(chunks(bytes(9_000)), None, None) as held:
         assert len(held) == 9_000

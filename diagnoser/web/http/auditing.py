@@ -13,7 +13,7 @@ from diagnoser.ingest.protocols import path_ends
 from diagnoser.model.audit import AuditEntry, AuditResult
 from diagnoser.model.recent import Recent
 from diagnoser.ports import AuditedCall, auditing
-from diagnoser.web.http.request_actor import client_address
+from diagnoser.web.http.authentication import client_address
 from diagnoser.web.http.services import CoreServices
 
 MUTATING = frozenset({"POST", "PUT", "PATCH", "DELETE"})

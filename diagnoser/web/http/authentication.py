@@ -8,9 +8,11 @@ some that a foreign page triggers. So both are good for reading and for the butt
 
 import base64
 import binascii
+from functools import lru_cache
 from typing import Annotated
 
-from fastapi import Depends, Request, Security
+from fastapi import Depends, FastAPI, Request, Security
+from fastapi.routing import iter_route_contexts
 from fastapi.security import HTTPBearer
 
 from diagnoser.model.access import ANONYMOUS, Credential, Scope
@@ -18,7 +20,6 @@ from diagnoser.model.audit import actor_of
 from diagnoser.model.errors import OutOfScope
 from diagnoser.ports import current_call
 from diagnoser.web.http.access import check_every_tenant, check_whole_service
-from diagnoser.web.http.request_actor import action_of, client_address
 from diagnoser.web.http.services import PeopleServices
 
 FOREIGN = frozenset({"cross-site", "same-site"})
@@ -47,7 +48,7 @@ async def identified(request: Request, people: People) -> Credential:
         caller = await people.authenticator.identify(_secret(header), client_address(request))
     request.state.tenant = caller.tenant
     if call := current_call():
-        call.actor, call.action = actor_of(caller, call.address), action_of(request)
+        call.actor, call.action = actor_of(caller, call.address), _action_of(request)
     return caller
 
 
@@ -117,3 +118,20 @@ def _secret(header: str) -> str:
         return base64.b64decode(value, validate=True).decode().partition(":")[2]
     except (binascii.Error, UnicodeDecodeError):
         return ""
+
+
+def client_address(request: Request) -> str:
+    """As the server tells it: behind a trusted proxy, what that proxy says."""
+    return request.client.host if request.client else ""
+
+
+def _action_of(request: Request) -> str:
+    """The method and the path of the route, with the names of its parameters in place of their values."""
+    path = _paths(request.app).get(request.scope.get("endpoint"), request.url.path)
+    return f"{request.method} {path}"
+
+
+@lru_cache(maxsize=4)
+def _paths(app: FastAPI) -> dict[object, str]:
+    """Handler -> path of its route."""
+    return {route.endpoint: route.path for route in iter_route_contexts(app.routes) if route.path}

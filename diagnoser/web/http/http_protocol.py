@@ -7,7 +7,6 @@ socket, lives for ``head_seconds``, and is the first to go when there are too ma
 
 import asyncio
 import resource
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
@@ -20,21 +19,11 @@ HEAD_BYTES = 64 << 10
 RESERVED_FILES = 128
 """Open files that connections leave to the database, to log files and to outgoing requests."""
 
+BODY_SECONDS = 75.0
+"""Silence within a body. An answer may take any time."""
 _FIELD_BYTES = 4
 """A colon, a blank and a line end for each header."""
 _SECURITY = b"".join(b"%s: %s\r\n" % pair for pair in ENCODED)
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """connections: how many at a time. head_seconds: from the first byte of a request to the end of its headers.
-
-    body_seconds: silence within a body. An answer may take any time.
-    """
-
-    connections: int = 4096
-    head_seconds: float = 20.0
-    body_seconds: float = 75.0
 
 
 class _HeadTooLarge(Exception):
@@ -44,7 +33,10 @@ class _HeadTooLarge(Exception):
 class BoundedProtocol(HttpToolsProtocol):
     """Answers 431 to a head that is too large, 408 to one that is too slow, 503 where all connections are busy."""
 
-    limits: ClassVar[ConnectionLimits]
+    most: ClassVar[int]
+    """Connections at a time."""
+    head_seconds: ClassVar[float]
+    """From the first byte of a request to the end of its headers."""
     waiting: ClassVar[dict["BoundedProtocol", None]]
     """Connections without a complete head, idle ones among them; the one that has waited longest comes first."""
 
@@ -59,8 +51,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.waiting[self] = None
-        self._restart(self.limits.head_seconds)
-        if len(self.connections) > self.limits.connections:
+        self._restart(self.head_seconds)
+        if len(self.connections) > self.most:
             oldest = next(iter(self.waiting))
             del self.waiting[oldest]
             if oldest is self:
@@ -75,9 +67,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         if self._in_body:
-            self._restart(self.limits.body_seconds)
+            self._restart(BODY_SECONDS)
         elif self._timer is None:
-            self._restart(self.limits.head_seconds)
+            self._restart(self.head_seconds)
         self._other_bytes += len(data)
         super().data_received(data)
         if self._other_bytes > HEAD_BYTES:
@@ -87,7 +79,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_begin()
         self._in_head, self._head_bytes = True, 0
         if self._timer is None:
-            self._restart(self.limits.head_seconds)
+            self._restart(self.head_seconds)
 
     def on_url(self, url: bytes) -> None:
         self._count_head(len(url))
@@ -100,7 +92,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self.waiting.pop(self, None)
         self._in_head, self._in_body, self._other_bytes = False, True, 0
-        self._restart(self.limits.body_seconds)
+        self._restart(BODY_SECONDS)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -166,16 +158,17 @@ class BoundedProtocol(HttpToolsProtocol):
     def _expire(self) -> None:
         """A body that waits for us, because reading is paused, is not late."""
         if self._in_body and self.flow.read_paused:
-            self._restart(self.limits.body_seconds)
+            self._restart(BODY_SECONDS)
         elif self._in_body or self._in_head:
             self.refuse(408, "The request took too long to arrive.")
         else:  # nothing was asked
             self.transport.close()
 
 
-def bounded(limits: ConnectionLimits) -> type[BoundedProtocol]:
+def bounded(connections: int, head_seconds: float) -> type[BoundedProtocol]:
     """The protocol of one server. Connections are kept below the number of files that the process may open."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files != resource.RLIM_INFINITY:
-        limits = replace(limits, connections=max(min(limits.connections, files - RESERVED_FILES), 1))
-    return type("BoundedProtocol", (BoundedProtocol,), {"limits": limits, "waiting": {}})
+        connections = max(min(connections, files - RESERVED_FILES), 1)
+    limits = {"most": connections, "head_seconds": head_seconds, "waiting": {}}
+    return type("BoundedProtocol", (BoundedProtocol,), limits)

@@ -23,25 +23,6 @@ from diagnoser.web.http.routing import Schema
 
 RETRY_AFTER_SECONDS = 2
 MEDIA_TYPE = "application/problem+json"
-PAGE_PREFIXES = (
-    "/account",
-    "/accuracy",
-    "/audit",
-    "/diagnoses",
-    "/docs",
-    "/evaluations",
-    "/incidents",
-    "/jobs",
-    "/login",
-    "/logout",
-    "/nodes",
-    "/plans",
-    "/recovery",
-    "/rules",
-    "/search",
-    "/unplaced",
-)
-
 TOKEN_PAGE = "/login/token"  # noqa: S105 - an address
 """Where a browser is asked for a token although people can sign in."""
 
@@ -170,8 +151,8 @@ def _is_visit(request: Request, error: DiagnoserError) -> bool:
 
 
 def _is_page(request: Request) -> bool:
-    path = request.url.path
-    return path == "/" or path.startswith(PAGE_PREFIXES)
+    root, _, _ = request.url.path.removeprefix("/").partition("/")
+    return root in request.app.state.page_roots
 
 
 def as_json(problem: Problem) -> Response:

@@ -9,8 +9,11 @@ from starlette.requests import Request
 
 from diagnoser.ingest.encodings import Decoder, too_large
 from diagnoser.model.errors import Unavailable
-from diagnoser.web.http.services import RequestLimits
 
+WIRE_BYTES = BODY_BYTES = 64 << 20
+"""Of a body as it is sent, and after decompression."""
+FLIGHT_BYTES = 256 << 20
+"""Of all bodies that are being read or wait for their commit."""
 INLINE_BYTES = 256 << 10
 """Smaller bodies are decompressed on the event loop: a thread would cost more."""
 
@@ -27,8 +30,7 @@ class _Load:
 class Bodies:
     """Reads the bodies of all requests and limits their total size in memory."""
 
-    def __init__(self, limits: RequestLimits) -> None:
-        self._limits = limits
+    def __init__(self) -> None:
         self._held = 0
         self._decoding = asyncio.Semaphore(DECODERS_AT_ONCE)
 
@@ -47,9 +49,9 @@ class Bodies:
         load = _Load()
         try:
             if decode is None:
-                yield await self._collect(chunks, declared, self._limits.body_bytes, load)
+                yield await self._collect(chunks, declared, BODY_BYTES, load)
             else:
-                raw = await self._collect(chunks, declared, self._limits.wire_bytes, load)
+                raw = await self._collect(chunks, declared, WIRE_BYTES, load)
                 body = await self._decode(decode, raw)
                 self._hold(load, len(body))
                 yield body
@@ -69,12 +71,12 @@ class Bodies:
 
     async def _decode(self, decode: Decoder, raw: bytes) -> bytes:
         if len(raw) <= INLINE_BYTES:
-            return decode(raw, self._limits.body_bytes)
+            return decode(raw, BODY_BYTES)
         async with self._decoding:
-            return await asyncio.to_thread(decode, raw, self._limits.body_bytes)
+            return await asyncio.to_thread(decode, raw, BODY_BYTES)
 
     def _hold(self, load: _Load, size: int) -> None:
-        if self._held + size > self._limits.flight_bytes:
+        if self._held + size > FLIGHT_BYTES:
             raise Unavailable("too many large bodies arrive at once")
         load.size += size
         self._held += size

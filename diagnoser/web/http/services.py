@@ -45,19 +45,6 @@ HealthCheck = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """wire_bytes: a body of logs as it is sent.
-
-    body_bytes: the same after decompression.
-    flight_bytes: the bodies of all requests that are being read or wait for their commit.
-    """
-
-    wire_bytes: int = 64 << 20
-    body_bytes: int = 64 << 20
-    flight_bytes: int = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
 class WebConfig:
     """base_url: how people reach this service, without a slash at the end; "" makes links relative.
 
@@ -68,7 +55,6 @@ class WebConfig:
     """
 
     base_url: str = ""
-    limits: RequestLimits = RequestLimits()
     allowed_hosts: frozenset[str] = frozenset({"*"})
     channel_routes: Sequence[BaseRoute] = ()
     silent_seconds: float = 300.0

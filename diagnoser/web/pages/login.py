@@ -15,10 +15,9 @@ from diagnoser.model.audit import Actor, ActorKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
 from diagnoser.model.people import NAME_MOST, Person, User
 from diagnoser.ports import IdentityProvider, current_call
-from diagnoser.web.http.authentication import Caller, People, may_read
+from diagnoser.web.http.authentication import Caller, People, client_address, may_read
 from diagnoser.web.http.dependencies import Core, UnscopedCore
 from diagnoser.web.http.problems import TOKEN_PAGE, retry_after
-from diagnoser.web.http.request_actor import client_address
 from diagnoser.web.http.routing import Router, Schema
 from diagnoser.web.http.sign_in import network_of, safe_page
 from diagnoser.web.pages.forms import FilledIn, check_origin, see_other

@@ -65,7 +65,7 @@ async def begin_thread(web: Web, monkeypatch: pytest.MonkeyPatch, receiver: str 
     monkeypatch.setattr(SlackMethods, "call", call)
     made = await failed(web)
     alert = Alert(AlertKind.FAILURE, "incident", "Rank 2 failed", "llm-7b", 1, diagnosis=made)
-    handle = await SlackBot("xoxb-1", "C1", buttons=True).post(alert, None, "")
+    handle = await SlackBot("xoxb-1", "C1", buttons=True, api="https://slack.com/api/").post(alert, None, "")
     await web.store.alerts.save_thread(AlertThread(receiver, "incident", handle, NOW))
     return made
 

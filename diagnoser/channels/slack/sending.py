@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from slack_sdk.errors import SlackApiError
 
 TIMEOUT = 10.0
-API = "https://slack.com/api/"
 JOBS_NOTED = 200
 """Jobs of an incident that its thread keeps apart; further ones are not counted."""
 _TEMPORARY = frozenset({"ratelimited", "rate_limited", "internal_error", "fatal_error", "service_unavailable"})
@@ -50,7 +49,7 @@ class SlackWebhook:
 class SlackMethods:
     """Methods of Slack's Web API, called with the token of a bot. api: of Slack, or of what speaks like it."""
 
-    def __init__(self, token: str, api: str = API) -> None:
+    def __init__(self, token: str, api: str) -> None:
         """Raises BadInput."""
         if urlsplit(api).scheme not in ("http", "https"):
             raise BadInput("the address of Slack's API must start with http:// or https://")
@@ -102,7 +101,7 @@ class SlackBot:
     threaded = True
     resolves = False
 
-    def __init__(self, token: str, channel: str, *, buttons: bool, api: str = API) -> None:
+    def __init__(self, token: str, channel: str, *, buttons: bool, api: str) -> None:
         """Raises BadInput."""
         if not channel:
             raise BadInput("alerts of the Slack bot need a channel: set DIAGNOSER_SLACK_CHANNEL")

@@ -62,16 +62,13 @@ async def _take(intake: Intake, alerts: list[NodeAlert], now: float, sender: str
 
 async def _as_known(core: Core, alerts: list[NodeAlert]) -> list[NodeAlert]:
     """The alerts under the names that the scheduler gives their nodes: monitoring may say ``gpu-017.cluster.local``."""
-    by_cluster: dict[str, set[str]] = defaultdict(set)
+    by_cluster: dict[str, list[NodeAlert]] = defaultdict(list)
     for alert in alerts:
-        by_cluster[stored_cluster(alert.cluster)].add(alert.node)
-    names: dict[tuple[str, str], str] = {}
-    for cluster, nodes in by_cluster.items():
-        allocated = await core.store.node_facts.nodes_like(cluster, nodes)
-        for node in nodes:
-            names[cluster, node] = match_scheduler_names((node,), allocated)[0]
+        by_cluster[stored_cluster(alert.cluster)].append(alert)
     known = []
-    for alert in alerts:
-        cluster = stored_cluster(alert.cluster)
-        known.append(replace(alert, cluster=cluster, node=names[cluster, alert.node]))
+    for cluster, members in by_cluster.items():
+        allocated = await core.store.node_facts.nodes_like(cluster, {alert.node for alert in members})
+        for alert in members:
+            (node,) = match_scheduler_names((alert.node,), allocated)
+            known.append(replace(alert, cluster=cluster, node=node))
     return known

@@ -71,7 +71,6 @@ def _within(part: str, name: str) -> Callable[[Any], object]:
 
 
 def _said(row: Any) -> object:
-    """The verdict of the newest feedback."""
     if not row.feedback:
         return None
     return row.feedback[0].verdict

@@ -204,9 +204,11 @@ async def _root_of(logs: Logs, record: DiagnosisRecord, body: NewFeedback) -> tu
     if body.root_id:
         key, _, number = body.root_id.rpartition("-")
         stream = index.stream_named(key)
-        if stream is None or not number.isdecimal() or body.root_line not in (None, int(number[:20])):
-            raise BadInput(f"root_id {body.root_id!r} names no line of this log, or another one than root_line")
-        return int(number[:20]), stream
+        if stream and number.isdecimal():
+            line = int(number[:20])
+            if body.root_line in (None, line):
+                return line, stream
+        raise BadInput(f"root_id {body.root_id!r} names no line of this log, or another one than root_line")
     assert body.root_line, "checked above"
     return body.root_line, likely_stream(index, record.diagnosis.root_cause, body.root_line)
 

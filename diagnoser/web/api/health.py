@@ -69,7 +69,6 @@ async def metrics(request: Request, core: UnscopedCore, caller: Caller) -> Respo
 
 
 async def check_health(core: Core, health: Health) -> Readiness:
-    """Asks all parts at once."""
     required = _checks(core, health)
     names, checks = zip(*{**health.optional, **required}.items(), strict=True)
     parts = dict(zip(names, await asyncio.gather(*map(_ask, checks)), strict=True))

@@ -84,11 +84,7 @@ class LineRange(Schema):
     last: int
 
 
-def _range(ends: tuple[int, int]) -> LineRange:
-    return LineRange(first=ends[0], last=ends[1])
-
-
-ClosedRange = Annotated[LineRange, BeforeValidator(_range)]
+ClosedRange = Annotated[LineRange, BeforeValidator(lambda ends: LineRange(first=ends[0], last=ends[1]))]
 """A range of lines, filled with its first and its last one."""
 
 

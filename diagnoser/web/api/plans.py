@@ -140,9 +140,6 @@ class AnswerBody(StrictSchema):
     )
     output: Output = Field("", description="What it printed, without the middle where that is long")
 
-    def answer(self) -> NodeAnswer:
-        return NodeAnswer(self.node, self.id, Answer(text=self.output, exit_code=self.exit_code))
-
 
 class ResultsBody(StrictSchema):
     token: LeaseToken
@@ -283,7 +280,9 @@ async def check_results(id: PlanId, body: ResultsBody, core: Core, plans: Plans)
     invalid."""
     await find(core, id)
     now, results = core.clock(), [PairResult(**result.model_dump()) for result in body.results]
-    node_answers = [answer.answer() for answer in body.answers]
+    node_answers = []
+    for given in body.answers:
+        node_answers.append(NodeAnswer(given.node, given.id, Answer(text=given.output, exit_code=given.exit_code)))
     record_results = partial(
         plans.commands.check_results,
         token=body.token,

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Header, Query
@@ -68,11 +69,8 @@ async def may_go_on(core: Core, people: People, caller: Caller) -> bool:
 
 async def pause(stopping: asyncio.Event) -> None:
     """Until the next look, or the stop of the service."""
-    try:
-        async with asyncio.timeout(POLL_SECONDS):
-            await stopping.wait()
-    except TimeoutError:
-        return
+    with suppress(TimeoutError):
+        await asyncio.wait_for(stopping.wait(), POLL_SECONDS)
 
 
 def _event(news: News, base_url: str) -> ServerSentEvent:

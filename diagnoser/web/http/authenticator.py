@@ -177,7 +177,7 @@ class Authenticator:
 
     @property
     def _knows_people(self) -> bool:
-        return self._has_users or self._provider
+        return any((self._has_users, self._provider))
 
 
 def _by_hash(tokens: Iterable[StoredToken]) -> dict[str, StoredToken]:

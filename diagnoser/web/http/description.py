@@ -90,7 +90,6 @@ EXAMPLES: Mapping[str, Mapping[str, Any]] = {
 
 
 def complete(document: dict[str, Any]) -> None:
-    """Changes the document in place."""
     schemas = document.setdefault("components", {}).setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -100,20 +99,13 @@ def complete(document: dict[str, Any]) -> None:
         for operation in methods.values():
             operation["operationId"] = operation_id(operation["summary"])
             operation["responses"].pop("422", None)
-            _add_example(operation)
+            if example := EXAMPLES.get(operation["operationId"]):
+                operation["requestBody"]["content"]["application/json"]["example"] = dict(example)
             _add_errors(operation)
 
 
 def operation_id(summary: str) -> str:
     return re.sub(r"[^a-z0-9]+", "_", summary.lower()).strip("_")
-
-
-def _add_example(operation: dict[str, Any]) -> None:
-    body = operation.get("requestBody", {}).get("content", {}).get("application/json")
-    if body is None:
-        return
-    if example := EXAMPLES.get(operation["operationId"]):
-        body["example"] = dict(example)
 
 
 def _add_errors(operation: dict[str, Any]) -> None:

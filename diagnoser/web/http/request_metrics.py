@@ -54,17 +54,14 @@ class RequestMetrics:
         key = method, self._template(scope), status
         series = self._series.get(key)
         if series is None:
-            series = self._series[key] = self._make(*key)
+            method, route, _ = key
+            counter = self.metrics.requests.labels(method, route, f"{status}xx")
+            histogram = None if route in NOT_TIMED else self.metrics.request_seconds.labels(method, route)
+            series = self._series[key] = counter, histogram
         answered, duration = series
         answered.inc()
         if duration:
             duration.observe(seconds)
-
-    def _make(self, method: str, route: str, status: int) -> tuple[Counter, Histogram | None]:
-        answered = self.metrics.requests.labels(method, route, f"{status}xx")
-        if route in NOT_TIMED:
-            return answered, None
-        return answered, self.metrics.request_seconds.labels(method, route)
 
     def _template(self, scope: Scope) -> str:
         """The route as it is written in the code. Plain routes and mounts leave no more of themselves than what they

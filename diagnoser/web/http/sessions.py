@@ -31,20 +31,12 @@ class CookieRules:
 
     def set(self, response: Response, request: Request, value: str, seconds: float, base: str = "session") -> None:
         """Never readable by a script, and not sent with what another site's page sends here."""
-        response.set_cookie(
-            self.name(request, base),
-            value,
-            max_age=int(seconds),
-            httponly=True,
-            samesite="lax",
-            secure=self._is_secure(request),
-            path="/",
-        )
+        name, is_secure = self.name(request, base), self._is_secure(request)
+        response.set_cookie(name, value, max_age=int(seconds), httponly=True, samesite="lax", secure=is_secure)
 
     def clear(self, response: Response, request: Request, base: str = "session") -> None:
-        response.delete_cookie(
-            self.name(request, base), path="/", httponly=True, samesite="lax", secure=self._is_secure(request)
-        )
+        name, is_secure = self.name(request, base), self._is_secure(request)
+        response.delete_cookie(name, httponly=True, samesite="lax", secure=is_secure)
 
     def _is_secure(self, request: Request) -> bool:
         return self.is_secure or request.url.scheme == "https"

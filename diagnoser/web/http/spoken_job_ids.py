@@ -9,7 +9,7 @@ import re
 from functools import lru_cache
 from urllib.parse import quote
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from diagnoser.model import own_job_id
@@ -22,28 +22,13 @@ class SpokenJobIds:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        start: Message | None = None
-
         async def rewritten(message: Message) -> None:
-            nonlocal start
             tenant = scope.get("state", {}).get("tenant", "")
-            is_start = message["type"] == "http.response.start"
-            if tenant and is_start and "content-length" in Headers(raw=message["headers"]):
-                start = message  # its length is known with the body
-                return
-            if not tenant or message["type"] != "http.response.body":
-                await send(message)
-                return
-            body = spoken(message.get("body", b""), tenant)
-            if start is not None:
-                headers = MutableHeaders(raw=start["headers"])
-                if message.get("more_body"):
-                    del headers["content-length"]
-                else:
-                    headers["content-length"] = str(len(body))
-                await send(start)
-                start = None
-            await send({**message, "body": body})
+            if tenant and message["type"] == "http.response.start":
+                del MutableHeaders(raw=message["headers"])["content-length"]  # it is less without the marks
+            if tenant and message["type"] == "http.response.body":
+                message = {**message, "body": spoken(message.get("body", b""), tenant)}
+            await send(message)
 
         await self._app(scope, receive, rewritten if scope["type"] == "http" else send)
 

@@ -231,12 +231,13 @@ def test_the_pairs_of_a_check_are_a_matrix() -> None:
     matrix = pair_matrix(checked("n2"), "n4")
     assert matrix is not None
     assert (matrix.nodes[0], matrix.left_out) == ("n4", 0)
-    first, second = matrix.cell("n2", "n4"), matrix.cell("n2", "n1")
-    assert first and second and (first.round, first.result.ok) == (1, False)
-    assert (second.round, second.result.ok, second.result.detail) == (2, False, "NCCL timeout")
-    passed = matrix.cell("n3", "n1")
-    assert passed and passed.result.ok and passed.result.detail == ""
-    assert matrix.cell("n3", "n2") is None
+    first, number = matrix.cells["n2", "n4"]
+    assert (number, first.ok) == (1, False)
+    second, number = matrix.cells["n2", "n1"]
+    assert (number, second.ok, second.detail) == (2, False, "NCCL timeout")
+    passed, _ = matrix.cells["n3", "n1"]
+    assert passed.ok and passed.detail == ""
+    assert ("n3", "n2") not in matrix.cells
 
 
 def test_a_matrix_of_many_nodes_shows_those_that_matter() -> None:

@@ -34,7 +34,9 @@ OBJECTS = (
     "session",
     "silence",
     "token",
+    "uncordon request",
     "user",
+    "view",
 )
 PAGES = {"diagnosis": "/diagnoses/", "incident": "/incidents/", "job": "/jobs/"}
 """Kinds of objects that have a page of their own, with the beginning of its address."""

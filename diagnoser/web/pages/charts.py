@@ -117,7 +117,6 @@ def svg(series: Sequence[Curve], events: Sequence[MetricEvent] = ()) -> str:
 
 
 def _bounds(curve: Curve) -> tuple[float, float]:
-    """The lowest and the highest value that the panel shows."""
     if curve.bounds:
         return curve.bounds
     finite = [value for _, value in curve.points if math.isfinite(value)]

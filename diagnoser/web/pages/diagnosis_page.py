@@ -254,7 +254,7 @@ async def _draw(
         preceded=grouped(before),
         not_it=not_it(verdict),
         endings=endings,
-        not_seen=_not_seen(verdict, job),
+        not_seen=[missing for is_missing, missing in _MISSING if is_missing(verdict, job)],
         similar=[] if is_reading else await scope.confirmed_failures.similar(record),
         incident=incident,
         nearby=nearby,
@@ -338,7 +338,6 @@ def _excerpts(verdict: Diagnosis, index: LogIndex | None, node_lines: Sequence[L
 
 
 def _named_rows(section: Excerpt, index: LogIndex) -> Excerpt:
-    """Rows of the attempt's log with their names in it."""
     if section.stream.provenance is Provenance.NODE:
         return section
     source = section.stream.source
@@ -353,11 +352,6 @@ def _root_line(sections: Sequence[Excerpt]) -> str:
             if row.role is LineRole.ROOT:
                 return row.line_id
     return ""
-
-
-def _not_seen(verdict: Diagnosis, job: Job | None) -> list[str]:
-    """What a verdict of this kind can rest on, and this one had not."""
-    return [missing for is_missing, missing in _MISSING if is_missing(verdict, job)]
 
 
 def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
@@ -375,7 +369,7 @@ def _no_node_log(verdict: Diagnosis, job: Job | None) -> bool:
 def _no_node_list(verdict: Diagnosis, job: Job | None) -> bool:
     if job is None:
         return True
-    return not job.nodes and not job.rank_nodes
+    return not any((job.nodes, job.rank_nodes))
 
 
 def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
@@ -391,7 +385,7 @@ def _no_rank_map(verdict: Diagnosis, job: Job | None) -> bool:
 
 
 def _no_clean_run(verdict: Diagnosis, job: Job | None) -> bool:
-    return not verdict.clean_runs and not verdict.new_lines
+    return not any((verdict.clean_runs, verdict.new_lines))
 
 
 _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
@@ -400,6 +394,7 @@ _MISSING: tuple[tuple[Callable[[Diagnosis, Job | None], bool], str], ...] = (
     (_no_rank_map, "no map of ranks to nodes"),
     (_no_clean_run, "no clean run of this job family to compare with"),
 )
+"""What a verdict can rest on, and some have not."""
 
 
 async def _lesson(scope: Scoped, record: DiagnosisRecord) -> Lesson:

@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request, Response
 from markupsafe import Markup
@@ -41,19 +42,6 @@ class ScorePoint:
     top: float
     bottom: float
     drop: ScoreDrop | None
-
-
-@dataclass(frozen=True, slots=True)
-class ScoreRow:
-    """A metric of a task."""
-
-    of: ScoreSeries
-    points: Sequence[ScorePoint]
-
-    @property
-    def line(self) -> str:
-        """As of a polyline."""
-        return " ".join(f"{point.x:.1f},{point.y:.1f}" for point in self.points)
 
 
 @router.get("/evaluations")
@@ -109,8 +97,9 @@ def _chart(found: RunProgress, now: float) -> Markup:
     return svg(bars, f"What ran where in {found.run.suite.name}", summary)
 
 
-def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
-    """Points stand by step where every checkpoint has one, else at equal distances."""
+def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> dict[str, Any]:
+    """A metric of a task, and its points, also as a polyline has them. They stand by step where every checkpoint has
+    one, else at equal distances."""
     steps = [score.step for score in of.scores if score.step is not None]
     if len(steps) < len(of.scores):
         steps = list(range(len(of.scores)))
@@ -125,7 +114,8 @@ def _score_row(of: ScoreSeries, dropped: Mapping[str, ScoreDrop]) -> ScoreRow:
         height, top, bottom = heights[3 * place : 3 * place + 3]
         drop = dropped.get(score.checkpoint)
         points.append(ScorePoint(across[place], _HEIGHT - height, _HEIGHT - top, _HEIGHT - bottom, drop))
-    return ScoreRow(of, points)
+    line = [f"{point.x:.1f},{point.y:.1f}" for point in points]
+    return {"of": of, "points": points, "line": " ".join(line)}
 
 
 def _scaled(values: Sequence[float], length: float) -> list[float]:

@@ -66,7 +66,9 @@ class FleetNode:
 
     @property
     def is_out(self) -> bool:
-        return self.mark is not None and self.mark.kind in OUT
+        if self.mark is None:
+            return False
+        return self.mark.kind in OUT
 
     @property
     def failures(self) -> int:

@@ -6,6 +6,7 @@ Sec-Fetch-Site, or where that is not sent (plain HTTP on a name that is not loca
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
@@ -25,22 +26,22 @@ FIELDS_LIMIT = 64
 """A page of plans can be decided about at once."""
 
 
+@dataclass(frozen=True, slots=True)
 class Form:
-    def __init__(self, fields: Mapping[str, Sequence[str]], caller: Credential) -> None:
-        self._fields = fields
-        self.caller = caller
+    fields: Mapping[str, Sequence[str]]
+    caller: Credential
 
     def text(self, name: str) -> str:
         """Of one line; "" where it was not sent."""
-        return line_of(next(iter(self._fields.get(name, ())), ""))
+        return line_of(next(iter(self.fields.get(name, ())), ""))
 
     def unread(self) -> dict[str, str]:
         """The first text of each field as it was sent: see ``line_of`` and ``lines_of``."""
-        return {name: values[0] for name, values in self._fields.items()}
+        return {name: values[0] for name, values in self.fields.items()}
 
     def texts(self, name: str) -> list[str]:
         """Of a field that may be there several times."""
-        return list(map(line_of, self._fields.get(name, ())))
+        return list(map(line_of, self.fields.get(name, ())))
 
 
 def lines_of(text: str) -> tuple[str, ...]:

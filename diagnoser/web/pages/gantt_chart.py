@@ -17,7 +17,6 @@ _LETTER = 6.2
 
 
 def svg(chart: Sequence[Bar], title: str, description: str) -> Markup:
-    """The chart as one element."""
     end, rows = end_of(chart), dict[str, int]()
     for bar in chart:
         rows.setdefault(bar.row, len(rows))

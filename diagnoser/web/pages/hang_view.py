@@ -120,7 +120,7 @@ def group_name(description: str) -> str:
 def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
     """The ranks, and their place in each family of groups; nothing where no dump tells of operations."""
     graph = hang.graph
-    if not (graph.heads or graph.groups):
+    if not any((graph.heads, graph.groups)):
         return []
     rows: list[tuple[str, _States]] = [("rank", _of_ranks(hang))]
     for name, groups in _families(graph.groups)[:FAMILIES_MAX]:
@@ -134,14 +134,13 @@ def bands(hang: HangReport, nodes: Mapping[int, str]) -> list[Band]:
     made = []
     for first in range(0, len(units), BAND):
         shown = units[first : first + BAND]
-        strips = [_strip(name, states, shown, nodes, merged=is_wide) for name, states in rows]
-        made.append(Band(ranges(chain.from_iterable(shown)), width, tuple(filter(_has_cells, strips))))
+        strips = []
+        for name, states in rows:
+            strip = _strip(name, states, shown, nodes, merged=is_wide)
+            if strip.cells:  # any rank of the band has a place in the strip's groups
+                strips.append(strip)
+        made.append(Band(ranges(chain.from_iterable(shown)), width, tuple(strips)))
     return made
-
-
-def _has_cells(strip: Strip) -> bool:
-    """Tell whether any rank of the band has a place in the strip's groups."""
-    return bool(strip.cells)
 
 
 def families_left_out(hang: HangReport) -> int:
@@ -206,7 +205,6 @@ def _in_group(rank: int, state: GroupState, graph: WaitGraph) -> tuple[RankState
 
 
 def _units(ranks: Sequence[int], nodes: Mapping[int, str]) -> list[tuple[int, ...]]:
-    """The ranks of each cell, at most ``CELLS_MAX`` cells."""
     units: list[tuple[int, ...]] = [(rank,) for rank in ranks]
     if len(units) <= CELLS_MAX:
         return units
@@ -254,11 +252,8 @@ def _strip(
         else:
             runs.append(_Run(x, 1, ranks, state, detail))
     cells = [Cell(run.x, run.width, run.state, _title(run, nodes)) for run in runs]
-    return Strip(name, tuple(cells), f"{name}: {_counted(counts)}")
-
-
-def _counted(counts: Mapping[RankState, int]) -> str:
-    return ", ".join(f"{counts[state]} {state}" for state in RankState if counts[state])
+    counted = ", ".join(f"{counts[state]} {state}" for state in RankState if counts[state])
+    return Strip(name, tuple(cells), f"{name}: {counted}")
 
 
 def _worst(unit: Sequence[int], states: _States) -> tuple[RankState, str]:

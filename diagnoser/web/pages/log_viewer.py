@@ -59,14 +59,6 @@ class Chip:
 
 
 @dataclass(frozen=True, slots=True)
-class ChipGroup:
-    """The chips of a field. more: values that have none."""
-
-    chips: tuple[Chip, ...]
-    more: int
-
-
-@dataclass(frozen=True, slots=True)
 class Address:
     """The page's address with other choices. Changing a filter stays at the line that is looked at."""
 
@@ -113,8 +105,9 @@ def cited_rows(index: LogIndex, verdict: Diagnosis | None) -> dict[str, tuple[Li
     return roles
 
 
-def chip_groups(facets: LogFacets, address: Address) -> dict[str, ChipGroup]:
-    """Field -> chips: of the chosen values and of the most frequent others. A field of one value has none."""
+def chip_groups(facets: LogFacets, address: Address) -> dict[str, tuple[list[Chip], int]]:
+    """Field -> chips of the chosen values and of the most frequent others, and how many values have none. A field of
+    one value has no chips."""
     choice = address.choice
     ranks = tuple((_rank_name(rank), count) for rank, count in facets.ranks)
     fields: dict[str, tuple[Sequence[tuple[str, int]], Collection[str]]] = {
@@ -123,11 +116,11 @@ def chip_groups(facets: LogFacets, address: Address) -> dict[str, ChipGroup]:
         "node": (facets.nodes, choice.node),
         "source": (facets.sources, choice.source),
     }
-    groups: dict[str, ChipGroup] = {}
+    groups: dict[str, tuple[list[Chip], int]] = {}
     for name, (counts, chosen) in fields.items():
         if len(counts) > 1 or chosen:
             shown = _chips(name, counts, set(chosen), address)
-            groups[name] = ChipGroup(tuple(shown), len({*dict(counts), *chosen}) - len(shown))
+            groups[name] = shown, len({*dict(counts), *chosen}) - len(shown)
     return groups
 
 

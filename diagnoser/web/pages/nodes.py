@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from fastapi import Depends
@@ -11,12 +12,8 @@ from fastapi.responses import Response
 
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import (
-    Incident,
-    NodeAlert,
     NodeCheck,
     NodeEvent,
-    NodeNote,
-    NodeRun,
     PairResult,
     QueryResult,
     UncordonRequest,
@@ -39,26 +36,16 @@ NODES_SHOWN = 16
 
 
 @dataclass(frozen=True, slots=True)
-class PairCell:
-    """The last test of two nodes together. round: counted from 1."""
-
-    round: int
-    result: PairResult
-
-
-@dataclass(frozen=True, slots=True)
 class PairMatrix:
     """nodes: rows and columns, the node that the page is of first, then those that failed or were tested with it.
 
-    left_out: how many other nodes were tested. cells: by row and column, in both orders.
+    left_out: how many other nodes were tested. cells: by row and column, in both orders, the last test of the two
+    together and its round, counted from 1.
     """
 
     nodes: tuple[str, ...]
     left_out: int
-    cells: Mapping[tuple[str, str], PairCell]
-
-    def cell(self, row: str, column: str) -> PairCell | None:
-        return self.cells.get((row, column))
+    cells: Mapping[tuple[str, str], tuple[PairResult, int]]
 
 
 def pair_matrix(check: NodeCheck, node: str) -> PairMatrix | None:
@@ -66,11 +53,11 @@ def pair_matrix(check: NodeCheck, node: str) -> PairMatrix | None:
     rounds = list(check.rounds)
     if check.results:
         rounds.append(check.results)
-    cells: dict[tuple[str, str], PairCell] = {}
+    cells: dict[tuple[str, str], tuple[PairResult, int]] = {}
     failed = set[str]()
     for number, results in enumerate(rounds, 1):
         for result in results:
-            cells |= dict.fromkeys(itertools.permutations(result.nodes, 2), PairCell(number, result))
+            cells |= dict.fromkeys(itertools.permutations(result.nodes, 2), (result, number))
             if not result.ok:
                 failed.update(result.nodes)
     if not cells:
@@ -92,32 +79,6 @@ Checked = tuple[DiagnosisRecord, list[QueryResult], PairMatrix | None]
 """What a check of a plan found of the node: its answers, and the pairs that were tested."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeView:
-    """What is known of one node of a cluster; all lists begin with the newest.
-
-    running, ran: launches there now and before. uncordon: whether it is for the service to give it back; asked: the
-    last request to do so, None where there is none of late.
-    """
-
-    cluster: str
-    node: str
-    events: list[NodeEvent]
-    incidents: list[Incident]
-    checks: list[Checked]
-    notes: list[NodeNote]
-    alerts: list[NodeAlert]
-    running: list[NodeRun]
-    ran: list[NodeRun]
-    uncordon: bool
-    asked: UncordonRequest | None
-    is_asked: bool
-
-    @property
-    def is_known(self) -> bool:
-        return any((self.events, self.incidents, self.notes, self.alerts, self.running, self.ran))
-
-
 @router.get("/nodes/{node}", dependencies=[Depends(may_read)])
 async def node_page(node: NodePath, core: Core, pages: Drawn, cluster: Name = "") -> Response:
     """Without a cluster the node of that name in each, where events or incidents tell of it; else in that of jobs that
@@ -130,8 +91,7 @@ async def node_page(node: NodePath, core: Core, pages: Drawn, cluster: Name = ""
         for incident in await store.incidents.page(IncidentFilter(node=node), "", 100):
             named.add(incident.cluster)
         clusters = sorted(named) or [DEFAULT_CLUSTER]
-    views = [await _view(store, name, node, records, now) for name in clusters]
-    known = [view for view in views if view.is_known]
+    known = list(filter(None, [await _view(store, name, node, records, now) for name in clusters]))
     if not known and not records:
         raise NotFound(f"nothing is known of a node {node!r}")
     return pages.draw("node.html", node=node, views=known, records=records, kinds_out=OUT, most=FAILURES)
@@ -151,7 +111,14 @@ async def uncordon(node: NodePath, form: Pressed, core: Core) -> Response:
     return _to(node, form.text("cluster"))
 
 
-async def _view(store: SqlStore, cluster: str, node: str, failures: list[DiagnosisRecord], now: float) -> NodeView:
+async def _view(
+    store: SqlStore, cluster: str, node: str, failures: list[DiagnosisRecord], now: float
+) -> dict[str, Any]:
+    """What is known of one node of a cluster, nothing where nothing is; all lists begin with the newest.
+
+    running, ran: launches there now and before. uncordon: whether it is for the service to give it back; asked: the
+    last request to do so, None where there is none of late.
+    """
     incidents = await store.incidents.page(IncidentFilter(node=node), "", 100)
     events, notes, alerts, asked, running, ran = await asyncio.gather(
         store.nodes.history(cluster, node, HISTORY),
@@ -166,20 +133,17 @@ async def _view(store: SqlStore, cluster: str, node: str, failures: list[Diagnos
     is_asked = False
     if request and request.state is UncordonState.OPEN:
         is_asked = request.created > now - OPEN_SECONDS
-    return NodeView(
-        cluster=cluster,
-        node=node,
-        events=events,
-        incidents=[incident for incident in incidents if incident.cluster == cluster],
-        checks=list(_checks(failures, cluster, node)),
-        notes=notes,
-        alerts=alerts,
-        running=running,
-        ran=ran,
-        uncordon=not not_ours(node, last),
-        asked=request,
-        is_asked=is_asked,
-    )
+    here = [incident for incident in incidents if incident.cluster == cluster]
+    known = {"events": events, "incidents": here, "notes": notes, "alerts": alerts, "running": running, "ran": ran}
+    if not any(known.values()):
+        return {}
+    return known | {
+        "cluster": cluster,
+        "checks": list(_checks(failures, cluster, node)),
+        "uncordon": not not_ours(node, last),
+        "asked": request,
+        "is_asked": is_asked,
+    }
 
 
 def _open_request(asked: Iterable[UncordonRequest], last: NodeEvent | None) -> UncordonRequest | None:

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from fastapi import Depends, Request
 from fastapi.responses import Response
 
-from diagnoser.model import BreakerState, Incident, IncidentState, Plan, PlanState
+from diagnoser.model import Incident, IncidentState, Plan, PlanState
 from diagnoser.model.access import Credential, Scope
 from diagnoser.model.errors import BadInput
 from diagnoser.model.queries import PlanFilter
@@ -85,35 +85,6 @@ class IncidentList:
     users: int = 0
     after: str | None = None
     is_by_cost: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Situation:
-    """What the tiles show. silent: jobs that fell silent within the last day. without_fault: attempts that ended
-    without a fault within the last day, of which a thousand are counted."""
-
-    incidents: dict[IncidentState, int]
-    running: int
-    silent: int
-    waiting: int
-    tripped: list[BreakerState]
-    health: Readiness
-    without_fault: int
-
-    @property
-    def ingest(self) -> PartHealth:
-        """Whether lines are taken in: the first of its parts that fails, else that all work."""
-        for name, part in self.health.parts.items():
-            if name == "model":
-                continue
-            if not part.ready:
-                return part
-        return PartHealth(ready=True, detail="taking lines")
-
-    @property
-    def model(self) -> PartHealth | None:
-        """None where no model is configured."""
-        return self.health.parts.get("model")
 
 
 @router.get("/", dependencies=[Depends(may_read)])
@@ -293,7 +264,17 @@ async def _people(core: Core, caller: Credential) -> list[str]:
     return [user.name for user in users if user.disabled is None and user.role.scope.covers(Scope.OPERATE)]
 
 
-async def _situation(core: Core, health: Health) -> Situation:
+def _ingest(readiness: Readiness) -> PartHealth:
+    """Whether lines are taken in: the first of its parts that fails, else that all work."""
+    for name, part in readiness.parts.items():
+        if name != "model" and not part.ready:
+            return part
+    return PartHealth(ready=True, detail="taking lines")
+
+
+async def _situation(core: Core, health: Health) -> dict[str, Any]:
+    """What the tiles show. silent: jobs that fell silent within the last day. model: None where none is configured.
+    without_fault: attempts that ended without a fault within the last day, of which a thousand are counted."""
     store, now = core.store, core.clock()
     silent_since = now - core.config.silent_seconds
     counts, running, silent = await asyncio.gather(
@@ -307,12 +288,13 @@ async def _situation(core: Core, health: Health) -> Situation:
         store.diagnoses.count_without_fault(now - DAY),
         check_health(core, health),
     )
-    return Situation(
-        incidents=counts,
-        running=running,
-        silent=silent,
-        waiting=len(waiting),
-        tripped=[breaker for breaker in breakers if breaker.tripped],
-        health=readiness,
-        without_fault=without_fault,
-    )
+    return {
+        "incidents": counts,
+        "running": running,
+        "silent": silent,
+        "waiting": len(waiting),
+        "tripped": list(filter(attrgetter("tripped"), breakers)),
+        "ingest": _ingest(readiness),
+        "model": readiness.parts.get("model"),
+        "without_fault": without_fault,
+    }

@@ -3,6 +3,7 @@ again."""
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from diagnoser.model import Attempt, Plan, PlanChange, PlanReason, PlanState, RunStatus
 from diagnoser.model.taxonomy import Action
@@ -46,17 +47,9 @@ MOVING = frozenset({PlanState.WAITING, PlanState.SENT, PlanState.REACHED})
 """Plans whose strip may change by itself."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanStrip:
-    """job: of the plan. is_moving: whether the strip may still change by itself."""
-
-    job: str
-    stages: tuple[PlanStage, ...]
-    is_moving: bool
-
-
-async def plan_strip(core: Core, logs: Logs, plan: Plan) -> PlanStrip:
-    """The strip of a plan as it is now. Raises Unavailable."""
+async def plan_strip(core: Core, logs: Logs, plan: Plan) -> dict[str, Any]:
+    """The job and the stages of a plan as it is now, and whether they may still change by themselves. Raises
+    Unavailable."""
     relaunch, status, is_over = None, None, False
     if plan.state in ACTING:
         later = [attempt for attempt in await core.store.jobs.attempts(plan.job) if attempt.key.number > plan.attempt]
@@ -66,9 +59,8 @@ async def plan_strip(core: Core, logs: Logs, plan: Plan) -> PlanStrip:
         if not is_over:
             status = (await logs.run_statuses.of({relaunch.key: relaunch.revision})).get(relaunch.key)
     stages = plan_stages(plan, relaunch, status)
-    if not stages or is_over:
-        return PlanStrip(plan.job, stages, is_moving=False)
-    return PlanStrip(plan.job, stages, is_moving=plan.state in MOVING)
+    is_moving = all((stages, not is_over, plan.state in MOVING))
+    return {"job": plan.job, "stages": stages, "is_moving": is_moving}
 
 
 def plan_stages(plan: Plan, relaunch: Attempt | None, status: RunStatus | None) -> tuple[PlanStage, ...]:

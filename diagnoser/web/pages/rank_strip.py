@@ -68,10 +68,7 @@ class RankStrip:
     height: int
     ranks: int
     notes: tuple[str, ...]
-
-    @property
-    def bins(self) -> int:
-        return BINS
+    bins: int = BINS
 
 
 def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str], log_path: str) -> RankStrip | None:
@@ -104,7 +101,6 @@ def rank_strip(log: LogTimeline, scale: TimeScale, rank_nodes: Mapping[int, str]
 
 
 def _groups(ranks: Sequence[int], nodes: Mapping[int, str], most: int) -> list[tuple[int, ...]]:
-    """The ranks of each row."""
     if len(ranks) <= most:
         return [(rank,) for rank in ranks]
     by_node = [tuple(group) for _, group in groupby(ranks, key=lambda rank: nodes[rank])]
@@ -115,15 +111,21 @@ def _groups(ranks: Sequence[int], nodes: Mapping[int, str], most: int) -> list[t
 
 
 def _row(ranks: tuple[int, ...], found: Mapping[int, RankSpan], nodes: Mapping[int, str], log_path: str) -> RankRow:
-    known = [found[rank] for rank in ranks if rank in found]
-    names = {nodes[rank] for rank in ranks}
+    firsts, lasts, errors, warnings = list[float](), list[float](), 0, 0
+    for rank in ranks:
+        if span := found.get(rank):
+            firsts.append(span.first)
+            lasts.append(span.last)
+            errors += span.errors
+            warnings += span.warnings
+    names = set(map(nodes.__getitem__, ranks))
     return RankRow(
         ranks=ranks,
         node=names.pop() if len(names) == 1 else "",
-        first=min((span.first for span in known), default=None),
-        last=max((span.last for span in known), default=None),
-        errors=sum(span.errors for span in known),
-        warnings=sum(span.warnings for span in known),
+        first=min(firsts, default=None),
+        last=max(lasts, default=None),
+        errors=errors,
+        warnings=warnings,
         url=f"{log_path}?ranks={spans(ranks)}",
     )
 

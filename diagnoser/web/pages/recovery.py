@@ -67,14 +67,6 @@ class NodeGroup:
     out: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the last press came to for one plan. objection: why it changed nothing."""
-
-    plan: Plan
-    objection: str = ""
-
-
 @router.get("/recovery", dependencies=[Depends(may_read)])
 async def recovery_page(
     core: Core,
@@ -228,20 +220,22 @@ def _why(plan: Plan) -> str:
     return REASONS.get(plan.reason, "")
 
 
-async def outcomes_of(core: Core, done: Iterable[str], late: Iterable[str], now: float) -> list[Outcome]:
-    """done, late: ids of plans that a press changed, and came too late for."""
+async def outcomes_of(core: Core, done: Iterable[str], late: Iterable[str], now: float) -> list[tuple[Plan, str]]:
+    """Each plan of the last press, and why it changed nothing, "" where it did.
+
+    done, late: ids of plans that the press changed, and came too late for.
+    """
     outcomes = []
     for wanted in done:
         if plan := await core.store.plans.find(wanted):
-            outcomes.append(Outcome(plan))
+            outcomes.append((plan, ""))
     for wanted in late:
         if plan := await core.store.plans.find(wanted):
-            outcomes.append(Outcome(plan, why_unchanged(plan, now)))
+            outcomes.append((plan, why_unchanged(plan, now)))
     return outcomes
 
 
 def undoable(service: PlanService, plans: Iterable[Plan], now: float) -> set[str]:
-    """Ids of those whose decision can be taken back."""
     ids = set()
     for plan in plans:
         if plan_states.why_not_revocable(plan, now):

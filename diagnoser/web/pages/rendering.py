@@ -1,7 +1,6 @@
 """What all pages share: the template engine with its filters, the error page, and how a page is asked for."""
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -85,21 +84,10 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     engine.filters.update(words.FILTERS, summary=summary)
-    engine.globals["static"] = _Versions()
+    engine.globals["static"] = urls = dict[str, str]()
+    for file in STATIC.iterdir():  # with a hash of the content, so that browsers never show an old version
+        urls[file.name] = f"/static/{file.name}?v={hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
     return engine
-
-
-class _Versions:
-    """Name of a static file -> its URL with a hash of its content, so that browsers never show an old version."""
-
-    def __init__(self) -> None:
-        self._urls: Mapping[str, str] = {
-            file.name: f"/static/{file.name}?v={hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
-            for file in STATIC.iterdir()
-        }
-
-    def __getitem__(self, name: str) -> str:
-        return self._urls[name]
 
 
 async def pages_of(request: Request, caller: Caller, live: Live) -> Pages:

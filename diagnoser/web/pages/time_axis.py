@@ -118,10 +118,6 @@ class AxisLane:
     marks: tuple[AxisMark, ...] = ()
     left_out: int = 0
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.spans and not self.marks
-
 
 @dataclass(frozen=True, slots=True)
 class AxisCurve:
@@ -171,13 +167,15 @@ class TimeAxis:
     @property
     def is_long(self) -> bool:
         """Whether a time of day alone would not tell when something was."""
-        return self.is_timed and self.parts[-1].end - self.parts[0].begin > 72_000.0
+        if not self.is_timed:
+            return False
+        return self.parts[-1].end - self.parts[0].begin > 72_000.0
 
     @property
     def lanes(self) -> tuple[AxisLane, ...]:
         """Those that are not empty, without curve and ranks."""
         lanes = (self.stages, self.metrics, self.checkpoints, self.cited, self.events, self.plan)
-        return tuple(lane for lane in lanes if not lane.is_empty)
+        return tuple(lane for lane in lanes if lane.spans or lane.marks)
 
     @property
     def checkpoint_kinds(self) -> list[tuple[str, str]]:
@@ -187,7 +185,6 @@ class TimeAxis:
 
     @property
     def entries(self) -> list[tuple[str, AxisMark]]:
-        """All marks and spans with the name of their lane, by time."""
         entries: list[tuple[str, AxisMark]] = []
         for lane in self.lanes:
             for span in lane.spans:
@@ -305,9 +302,6 @@ class _Drawn:
     def mark(self, mark: AxisMark) -> AxisMark:
         return replace(mark, x=self.scale.x(mark.time), time=mark.time + self.shown)
 
-    def span(self, begin: float, end: float, kind: str, text: str) -> AxisSpan:
-        return AxisSpan(self.scale.x(begin), self.scale.x(end), begin + self.shown, end + self.shown, kind, text)
-
     def lane(self, name: str, marks: Sequence[AxisMark], around: float) -> AxisLane:
         near = sorted(marks, key=lambda mark: abs(mark.time - around))[:MARKS_MAX]
         placed = tuple(map(self.mark, sorted(near, key=lambda mark: mark.time)))
@@ -410,7 +404,9 @@ def _stages(log: LogTimeline, drawn: _Drawn) -> AxisLane:
     shown = []
     for place, span in enumerate(spans, 1):
         end = spans[place].begin if place < len(spans) else span.end
-        shown.append(drawn.span(span.begin, end, f"stage {span.stage}", STAGES[span.stage]))
+        left, right = drawn.scale.x(span.begin), drawn.scale.x(end)
+        kind, name = f"stage {span.stage}", STAGES[span.stage]
+        shown.append(AxisSpan(left, right, span.begin + drawn.shown, end + drawn.shown, kind, name))
     marks = []
     for timed in log.progress:
         if timed.point.checkpoint or timed.point.stage is Stage.SAVE:

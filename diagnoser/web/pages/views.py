@@ -1,14 +1,14 @@
 """The buttons that save a view of a list and delete it."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 
 from diagnoser.model.errors import BadInput
-from diagnoser.model.views import ListName, SavedView
+from diagnoser.model.views import ListName
 from diagnoser.web.api.views import PATHS, NewView, checked_query, delete_view, save_view, view_url
 from diagnoser.web.http.dependencies import Core
 from diagnoser.web.http.routing import Router
@@ -40,25 +40,18 @@ def list_url(listed: ListName, form: Form) -> str:
     return f"{PATHS[listed]}?{checked_query(listed, query)}" if query else PATHS[listed]
 
 
-@dataclass(frozen=True, slots=True)
-class ListViews:
-    """What a page needs to show the views of its list. views: each with its address. query: the filters that are set.
-    shown: name of the view that has just these, "" for none. export: what stands behind the ? of a download."""
+async def views_of(core: Core, listed: ListName, filters: Mapping[str, str], query: BaseModel) -> dict[str, Any]:
+    """What a page needs to show the views of its list: views: each with its address. query: the filters that are set.
+    shown: name of the view that has just these, "" for none. export: what stands behind the ? of a download.
 
-    listed: ListName
-    views: Sequence[tuple[SavedView, str]]
-    query: str
-    shown: str
-    export: str
-
-
-async def views_of(core: Core, listed: ListName, filters: Mapping[str, str], query: BaseModel) -> ListViews:
-    """filters: those that are set, as the page writes them. query: the same as the API knows them."""
+    filters: those that are set, as the page writes them.
+    query: the same as the API knows them.
+    """
     views, chosen = await core.store.views.of_list(listed), urlencode(sorted(filters.items()))
-    return ListViews(
-        listed=listed,
-        views=[(view, view_url(view)) for view in views],
-        query=chosen,
-        shown=next((view.name for view in views if view.query == chosen), ""),
-        export=urlencode(query.model_dump(mode="json", exclude_defaults=True, exclude={"cursor", "limit"})),
-    )
+    return {
+        "listed": listed,
+        "views": [(view, view_url(view)) for view in views],
+        "query": chosen,
+        "shown": next((view.name for view in views if view.query == chosen), ""),
+        "export": urlencode(query.model_dump(mode="json", exclude_defaults=True, exclude={"cursor", "limit"})),
+    }

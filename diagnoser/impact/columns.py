@@ -35,7 +35,6 @@ class Categorical(Generic[K]):
         return Categorical(self.codes[condition], self.values)
 
     def paired(self, other: "Categorical[K]") -> "Categorical[tuple[K, K]]":
-        """Pair each value with the other's."""
         pairs, codes = np.unique(self.codes * len(other.values) + other.codes, return_inverse=True)
         values = [divmod(pair, len(other.values)) for pair in pairs.tolist()]
         return Categorical(codes, [(self.values[mine], other.values[its]) for mine, its in values])

@@ -157,8 +157,10 @@ def build_report(
     is_launched = attempts.opened >= since
     waited = np.where(is_launched, attempts.waited, np.nan)
     startup = np.where(is_launched, attempts.startup, np.nan)
-    failures = _failures(attempts, runs, since, now)
-    failed, closings = failures.attempts, _by_closing(failures)
+    is_counted = is_known(runs.failed) & (runs.diagnosed >= since)
+    failed, failed_in = attempts.where(is_counted), runs.where(is_counted)
+    failures = _Failures(failed, failed_in, _closings(failed, failed_in, now), lost_hours(failed_in, now))
+    closings = _by_closing(failures)
     return ImpactReport(
         since=since,
         until=now,
@@ -171,7 +173,7 @@ def build_report(
         by_category=_shares(failures, failed.category),
         by_cluster=_shares(failures, failed.cluster),
         cost_by_category=_costs(failures, failed.category),
-        cost_by_type=list(map(_of_type, _costs(failures, failed.type))),
+        cost_by_type=[replace(cost, label=words.name(cost.name)) for cost in _costs(failures, failed.type)],
         cost_by_size=_costs(failures, _sizes(failed)),
         cost_by_user=_costs(failures, failed.user)[:LISTED],
         costly_nodes=_sum_up(failures, failed.cluster.paired(failed.node))[:MOST_COSTLY],
@@ -189,13 +191,6 @@ def build_report(
         relaunches=int(np.count_nonzero(is_launched & (attempts.number > 1))),
         is_sample=is_sample,
     )
-
-
-def _failures(attempts: Attempts, all_runs: FailedRuns, since: float, now: float) -> _Failures:
-    """all_runs: the failure of each attempt."""
-    is_counted = is_known(all_runs.failed) & (all_runs.diagnosed >= since)
-    failed, runs = attempts.where(is_counted), all_runs.where(is_counted)
-    return _Failures(failed, runs, _closings(failed, runs, now), lost_hours(runs, now))
 
 
 def _closings(failed: Attempts, runs: FailedRuns, now: float) -> Categorical[Closing]:
@@ -253,15 +248,7 @@ def _sum_up(failures: _Failures, groups: Categorical[tuple[str | None, str | Non
     for (cluster, name), count, lost, unknown in sums:
         if name and count:
             costs.append(Cost(name, count, lost, unknown, cluster or ""))
-    return sorted(costs, key=_by_cost)
-
-
-def _by_cost(cost: Cost) -> tuple[float, int, str, str]:
-    return -cost.gpu_hours, -cost.failures, cost.cluster, cost.name
-
-
-def _of_type(cost: Cost) -> Cost:
-    return replace(cost, label=words.name(cost.name))
+    return sorted(costs, key=lambda cost: (-cost.gpu_hours, -cost.failures, cost.cluster, cost.name))
 
 
 def _incidents(failures: _Failures) -> list[Cost]:

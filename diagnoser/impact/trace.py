@@ -144,6 +144,9 @@ def _build(rows: Iterator[list[str]]) -> TraceReport:
             ended.append(job.ended)
     if not total.jobs:
         raise BadInput(f"no row of the trace is a job with GPUs ({cpu_jobs} without, {unreadable} unreadable)")
+    rates = []
+    for size in filter(sizes.__contains__, SIZES):
+        rates.append(failure_rate(size, sizes[size].run_seconds / HOUR, sizes[size].failed))
     return TraceReport(
         since=min(submitted, default=None),
         until=max(ended, default=None),
@@ -155,14 +158,8 @@ def _build(rows: Iterator[list[str]]) -> TraceReport:
         by_type=_groups(types),
         by_size=_groups(sizes),
         by_user=_groups(users)[:LISTED],
-        rates=_rates(sizes),
+        rates=rates,
     )
-
-
-def _rates(sizes: Mapping[str, _Tally]) -> list[FailureRate]:
-    """The failure rate of each size that the trace has."""
-    ran = [size for size in SIZES if size in sizes]
-    return [failure_rate(size, sizes[size].run_seconds / HOUR, sizes[size].failed) for size in ran]
 
 
 def _columns(header: Sequence[str]) -> Sequence[int]:

@@ -158,9 +158,6 @@ class LogWindow:
         return self.total - self.before - len(self.rows)
 
 
-_NO_SEARCH = LogSearch()
-
-
 class LogIndex:
     """Building it takes a second for the largest logs: use a thread, and keep it. Nothing changes it but its memory of
     the latest searches."""
@@ -177,7 +174,6 @@ class LogIndex:
         return len(self._columns)
 
     def streams_with(self, number: int) -> tuple[Stream, ...]:
-        """The streams of the attempt that have a line of this number."""
         streams = []
         for stream, share in sorted(self.log.delta.shares.items()):
             if any(low <= number <= high for low, high in share.ranges):
@@ -209,9 +205,6 @@ class LogIndex:
             if first < 0:
                 first = place
         return first
-
-    def row(self, position: int) -> LogRow:
-        return self._row(position, None)
 
     def neighbours(self, position: int, most: int) -> tuple[LogRow, ...]:
         """The row at a position with at most so many lines of its stream before and behind it."""
@@ -251,7 +244,9 @@ class LogIndex:
         matching = self._matching(wanted.search)
         mask = self._mask(wanted)
         if wanted.matches_only and wanted.search.text:
-            mask &= self._only(matching)
+            is_match = np.zeros(len(self), dtype=bool)
+            is_match[matching] = True
+            mask &= is_match
         shown, matching = np.flatnonzero(mask), matching[mask[matching]]
         position, is_exact = self._position(cursor, matching)
         if position < 0:
@@ -279,7 +274,6 @@ class LogIndex:
         )
 
     def facets(self, wanted: LogFilter) -> LogFacets:
-        """Count the rows that each value would show."""
         columns = self._columns
         return LogFacets(
             columns.rank_counts(self._mask(wanted, but="ranks")),
@@ -301,12 +295,6 @@ class LogIndex:
         for field, values, rows_of in fields:
             if values and field != but:
                 mask &= rows_of(values)
-        return mask
-
-    def _only(self, positions: Positions) -> Mask:
-        """The mask of these rows."""
-        mask = np.zeros(len(self), dtype=bool)
-        mask[positions] = True
         return mask
 
     def _matching(self, search: LogSearch) -> Positions:
@@ -377,12 +365,13 @@ class LogIndex:
     def _first_id(self, positions: Positions) -> str:
         return self._id(int(positions[0])) if len(positions) else ""
 
-    def _rows(self, positions: Positions, search: LogSearch = _NO_SEARCH) -> tuple[LogRow, ...]:
+    def _rows(self, positions: Positions, search: LogSearch = LogSearch()) -> tuple[LogRow, ...]:
         """The rows at these positions, with what a search matches in them."""
         pattern = search.compiled() if search.text else None
-        return tuple(self._row(position, pattern) for position in positions.tolist())
+        return tuple(self.row(position, pattern) for position in positions.tolist())
 
-    def _row(self, position: int, pattern: Any) -> LogRow:
+    def row(self, position: int, pattern: Any = None) -> LogRow:
+        """pattern: of a search, whose matches in the row are marked."""
         columns = self._columns
         text, template = columns.texts[position].decode("utf-8", "replace"), int(columns.template[position])
         return LogRow(

@@ -125,7 +125,9 @@ def seal(alert: Alert) -> Alert:
 
 def of_place(alert: Alert, incident: Incident) -> Alert:
     """The alert with the place first where several nodes of one fail: the name of one node would mislead."""
-    if alert.kind not in (AlertKind.FAILURE, AlertKind.DECISION) or len(incident.nodes) < 2:
+    if alert.kind not in (AlertKind.FAILURE, AlertKind.DECISION):
+        return alert
+    if len(incident.nodes) < 2:
         return alert
     place = without_secrets(incident.place.replace(":", " "))
     about = _one_line(f"{place[:1].upper()}{place[1:]}: {plural(len(incident.nodes), 'node')} failed")

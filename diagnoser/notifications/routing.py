@@ -95,7 +95,6 @@ class AlertRouting:
     receivers: tuple[str, ...] = ()
 
     def route(self, alert: Alert) -> Route:
-        """The receivers that are configured, each once."""
         row = next((row for row in self.table.rows if not self._why_not(row, alert)), None)
         if row is None:
             return Route("")

@@ -80,21 +80,17 @@ def _agents(vitals: Vitals) -> Iterator[BlindSpot]:
 
 def _jobs(vitals: Vitals) -> Iterator[BlindSpot]:
     if vitals.silent.count and not _has_stopped(vitals):
-        yield BlindSpot(
+        yield _spot(
             BlindSpotKind.JOB_SILENT,
-            "",
-            vitals.silent.since,
-            f"{_count(vitals.silent.count, 'job')} should be running and went silent, the first at "
-            f"{minute(vitals.silent.since)}{_named(vitals.silent)}. The logs do not say why.",
+            vitals.silent,
+            ("job", "should be running and went silent, the first at", ". The logs do not say why."),
             "It may hang, or its log is not sent any more. Look at the job on its node, and at its shipper.",
         )
     if vitals.mute.count:
-        yield BlindSpot(
+        yield _spot(
             BlindSpotKind.JOB_WITHOUT_LINES,
-            "",
-            vitals.mute.since,
-            f"{_count(vitals.mute.count, 'job')} began and never sent a line, the first at "
-            f"{minute(vitals.mute.since)}{_named(vitals.mute)}.",
+            vitals.mute,
+            ("job", "began and never sent a line, the first at", "."),
             "Nothing can be said about a job without lines. Is its output sent here, and under the same job id?",
         )
 
@@ -153,23 +149,26 @@ def _node_logs_never_sent(vitals: Vitals) -> Iterator[BlindSpot]:
 
 def _waiting(vitals: Vitals) -> Iterator[BlindSpot]:
     if vitals.due.count and vitals.time - vitals.due.since > VERDICT:
-        yield BlindSpot(
+        yield _spot(
             BlindSpotKind.DIAGNOSIS_LATE,
-            "",
-            vitals.due.since,
-            f"{_count(vitals.due.count, 'attempt')} failed or ended and has no verdict yet, the first since "
-            f"{minute(vitals.due.since)}{_named(vitals.due)}.",
+            vitals.due,
+            ("attempt", "failed or ended and has no verdict yet, the first since", "."),
             "Incidents are missing from this page. Look at whether the worker runs, and at its log.",
         )
     if vitals.undelivered.count and vitals.time - vitals.undelivered.since > DELIVERY:
-        yield BlindSpot(
+        yield _spot(
             BlindSpotKind.MESSAGES_UNDELIVERED,
-            "",
-            vitals.undelivered.since,
-            f"{_count(vitals.undelivered.count, 'message')} could not be delivered, the first since "
-            f"{minute(vitals.undelivered.since)}{_named(vitals.undelivered)}.",
+            vitals.undelivered,
+            ("message", "could not be delivered, the first since", "."),
             "People or agents are not told. Look at the outbox for the receiver's answer.",
         )
+
+
+def _spot(kind: BlindSpotKind, waiting: Waiting, words: tuple[str, str, str], lost: str) -> BlindSpot:
+    """words: what waits, what is wrong with it up to since when, and the end of the sentence."""
+    noun, what, end = words
+    told = f"{_count(waiting.count, noun)} {what} {minute(waiting.since)}{_named(waiting)}{end}"
+    return BlindSpot(kind, "", waiting.since, told, lost)
 
 
 def _count(count: int, noun: str) -> str:

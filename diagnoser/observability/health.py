@@ -48,7 +48,6 @@ class CachedHealthCheck:
     def closed_by(
         cls, stack: AsyncExitStack, ping: Callable[[], Awaitable[str]], *, is_needed: bool = False
     ) -> "CachedHealthCheck":
-        """A check that is closed with the stack."""
         check = cls(ping, time.monotonic, is_needed=is_needed)
         stack.push_async_callback(check.close)
         return check

@@ -28,7 +28,6 @@ class VitalsReader:
         """Raises Unavailable: nothing old is given out for what is there now."""
         async with self._reading:
             if self._vitals is None or not 0 <= self._clock() - self._vitals.time < FRESH_SECONDS:
-                self._vitals = None  # also after the clock was set back
                 self._vitals = await self._read(self._clock(), JOB_LINE, FIRST_JOB_LINE)
             return self._vitals
 

@@ -30,16 +30,12 @@ def not_it(verdict: Diagnosis) -> list[DiagnosisGroup]:
 def ranges(numbers: Iterable[int]) -> str:
     """``1, 2, 3, 7`` -> ``1-3, 7`` (with an en dash), cut after ``RANGES_SHOWN``."""
     runs = runs_of(sorted(set(numbers)))
-    labels = [_range(low, high) for low, high in runs[:RANGES_SHOWN]]
+    labels = []
+    for low, high in runs[:RANGES_SHOWN]:
+        labels.append(f"{low}" if low == high else f"{low}\u2013{high}")
     if len(runs) > RANGES_SHOWN:
         return f"{', '.join(labels)} and {len(runs) - RANGES_SHOWN} more"
     return ", ".join(labels)
-
-
-def _range(low: int, high: int) -> str:
-    if low == high:
-        return f"{low}"
-    return f"{low}\u2013{high}"
 
 
 def grouped(findings: Iterable[Symptom | Rejected]) -> list[DiagnosisGroup]:

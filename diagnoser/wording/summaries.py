@@ -71,7 +71,8 @@ def _where(verdict: Diagnosis) -> str:
         node = verdict.nodes[0].node
     if root is None:
         return after("node ", node)
-    node = root.node or node
+    if root.node:
+        node = root.node
     if root.rank is None:
         return after("node ", node)
     return f"rank {root.rank}{after(' on ', node)}"

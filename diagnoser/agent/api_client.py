@@ -69,7 +69,7 @@ class ApiClient:
 
     async def job(self, id: str) -> dict[str, Any] | None:
         try:
-            return await self._json("GET", f"/jobs/{id}")
+            return dict(await self._json("GET", f"/jobs/{id}"))
         except NotFound:
             return None
 
@@ -105,7 +105,7 @@ class ApiClient:
         body = {"token": token} | {name: value for name, value in fields.items() if value}
         if not pairs:
             body["pairs"] = False
-        return await self._json("POST", f"/plans/{plan}/check/next", json=body)
+        return dict(await self._json("POST", f"/plans/{plan}/check/next", json=body))
 
     async def checked(
         self,
@@ -124,10 +124,10 @@ class ApiClient:
             body["vouched"] = vouched
         if answers:
             body["answers"] = list(answers)
-        return await self._json("POST", f"/plans/{plan}/check/results", json=body)
+        return dict(await self._json("POST", f"/plans/{plan}/check/results", json=body))
 
     async def plan(self, id: str) -> dict[str, Any]:
-        return await self._json("GET", f"/plans/{id}")
+        return dict(await self._json("GET", f"/plans/{id}"))
 
     async def newest_plans(self, limit: int) -> list[dict[str, Any]]:
         """List the newest plans that have not expired, newest first. Plans of other clusters are among them."""
@@ -136,14 +136,12 @@ class ApiClient:
         return [plan for plan in answer.json()["items"] if _seconds_left(plan, date) > 0]
 
     async def diagnosis(self, id: str) -> dict[str, Any]:
-        return await self._json("GET", f"/diagnoses/{id}")
+        return dict(await self._json("GET", f"/diagnoses/{id}"))
 
     async def claim_evidence(self, cluster: str, limit: int, wait: float) -> list[dict[str, Any]]:
         """Requests for evidence of runs that may hang, at most so many, waiting up to ``wait`` seconds for one."""
         body = {"cluster": cluster, "limit": limit, "wait": wait}
-        answer = await self._call("POST", "/evidence-requests/claim", json=body, timeout=wait + REQUEST_SECONDS)
-        requests: list[dict[str, Any]] = answer.json()
-        return requests
+        return list(await self._json("POST", "/evidence-requests/claim", json=body, timeout=wait + REQUEST_SECONDS))
 
     async def evidence(self, attempt: AttemptKey, dump: RuntimeFile, *, more: bool = False) -> None:
         """more: others that were taken with it follow. One that was sent before is replaced."""
@@ -172,17 +170,14 @@ class ApiClient:
     async def claim_uncordons(self, cluster: str, wait: float) -> list[dict[str, Any]]:
         """Requests to give nodes back, waiting up to ``wait`` seconds for one."""
         body = {"cluster": cluster, "wait": wait}
-        answer = await self._call("POST", "/uncordons/claim", json=body, timeout=wait + REQUEST_SECONDS)
-        requests: list[dict[str, Any]] = answer.json()
-        return requests
+        return list(await self._json("POST", "/uncordons/claim", json=body, timeout=wait + REQUEST_SECONDS))
 
     async def uncordon_result(self, request: str, cluster: str, state: str, result: str) -> None:
         body = {"cluster": cluster, "state": state, "result": result}
         await self._call("POST", f"/uncordons/{request}/result", json=body)
 
-    async def _json(self, method: str, path: str, **request: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = (await self._call(method, path, **request)).json()
-        return answer
+    async def _json(self, method: str, path: str, **request: Any) -> Any:
+        return (await self._call(method, path, **request)).json()
 
     async def _call(self, method: str, path: str, **request: Any) -> httpx.Response:
         return await http_api.call(self.client, self.pause, method, path, **request)

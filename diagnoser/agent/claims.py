@@ -1,8 +1,7 @@
 """Asks the service for requests, as long as the agent runs."""
 
-import asyncio
+import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -19,29 +18,23 @@ LONGEST_WAIT = 300.0
 log = structlog.get_logger()
 
 
-@dataclass(frozen=True, slots=True)
-class ClaimLoop:
-    """jitter: numbers from 0 to 1, so that the agents of many clusters do not ask in step. pause: how to sleep."""
+async def claimed_requests(
+    claim: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], pause: Callable[[float], Any], failed: str
+) -> AsyncIterator[Mapping[str, Any]]:
+    """Give each request as it is claimed, for ever. Raises Denied.
 
-    jitter: Callable[[], float]
-    pause: Callable[[float], Any] = asyncio.sleep
-
-    async def requests(
-        self, claim: Callable[[], Awaitable[Sequence[Mapping[str, Any]]]], failed: str
-    ) -> AsyncIterator[Mapping[str, Any]]:
-        """Give each request as it is claimed, for ever. Raises Denied.
-
-        failed: event of the log where a claim gets no answer.
-        """
-        wait = PAUSE_SECONDS
-        while True:
-            await self.pause(wait * (0.75 + self.jitter() / 2))
-            try:
-                claimed = await claim()
-                wait = PAUSE_SECONDS
-            except (Unavailable, BadInput, NotFound, Conflict) as error:
-                wait = min(2 * wait, LONGEST_WAIT)
-                log.warning(failed, why=str(error), again_in=wait)
-                continue
-            for request in claimed:
-                yield request
+    pause: how to sleep.
+    failed: event of the log where a claim gets no answer.
+    """
+    wait = PAUSE_SECONDS
+    while True:
+        await pause(wait * random.uniform(0.75, 1.25))  # noqa: S311 - agents of many clusters do not ask in step
+        try:
+            claimed = await claim()
+            wait = PAUSE_SECONDS
+        except (Unavailable, BadInput, NotFound, Conflict) as error:
+            wait = min(2 * wait, LONGEST_WAIT)
+            log.warning(failed, why=str(error), again_in=wait)
+            continue
+        for request in claimed:
+            yield request

@@ -3,13 +3,10 @@
 import typer
 
 from diagnoser.agent.kubernetes import command as kubernetes
-from diagnoser.agent.scheduler import Scheduler
 from diagnoser.agent.slurm import command as slurm
 
-SCHEDULERS: tuple[Scheduler, ...] = (
-    slurm.SCHEDULER,
-    kubernetes.SCHEDULER,
-)
+SCHEDULERS = (slurm.COMMANDS, kubernetes.COMMANDS)
+"""Of each scheduler, its commands by name."""
 
 
 def build() -> typer.Typer:
@@ -18,7 +15,7 @@ def build() -> typer.Typer:
         no_args_is_help=True, help="Run beside a scheduler: report jobs, ship their logs, carry out plans."
     )
     for scheduler in SCHEDULERS:
-        for name, run in scheduler.commands.items():
+        for name, run in scheduler.items():
             commands.command(name=name)(run)
     return commands
 

@@ -4,14 +4,13 @@ A line that was shipped to the service passed through other hands than the kerne
 the read-only queries of its own table that the verdict's type asks for. Pure.
 """
 
-import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from diagnoser.agent import node_query
-from diagnoser.agent.cluster import Done
+from diagnoser.agent.cluster import Done, NodeQuestion
 from diagnoser.model import ProofKind, QueryResult, QueryState
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, NodeQueryTable
@@ -28,13 +27,9 @@ def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[
     return tuple(node for node in nodes if kinds.get(node) == {ProofKind.NODE_LOG})
 
 
-def query_requests(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[dict[str, Any]]:
-    """The queries to run, in the form in which the service asks for them too."""
-    requests = []
-    for node, query in itertools.product(nodes, table.queries_for(_types(failure_type))):
-        fields = {"id": query.id, "argv": query.argv, "timeout_seconds": query.timeout_seconds}
-        requests.append({"node": node, **fields})
-    return requests
+def questions(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[NodeQuestion]:
+    """Make the queries that may confirm a failure of this type."""
+    return node_query.questions_of(table, _types(failure_type), nodes)
 
 
 def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
@@ -71,20 +66,15 @@ def judge(
         if proving:
             notes.append(f"{node} confirms it: {proving.text[:200]}")
             continue
-        logs = _denying_logs(table, given, results)
+        logs, read = list[str](), {answer["id"] for answer in given if _DATED.search(answer["output"])}
+        for result in results:
+            if result.query in read and _denies(table, result):
+                logs.append(result.query)
         if logs:
             why = f"{node} was asked ({', '.join(logs)}), and its own log does not confirm the fault"
             return Done(False, f"{why}; nothing was done", refused="not_confirmed"), ""
         notes.append(f"not confirmed by {node} itself ({_why_unanswered(results)})")
     return None, "; ".join(notes)
-
-
-def _denying_logs(
-    table: NodeQueryTable, answers: Sequence[Mapping[str, Any]], results: Sequence[QueryResult]
-) -> list[str]:
-    """Queries by which a node's own log could be read, and showed no fault. answers, results: of that node."""
-    read = {answer["id"] for answer in answers if _DATED.search(answer["output"])}
-    return [result.query for result in results if result.query in read and _denies(table, result)]
 
 
 def _why_unanswered(results: Sequence[QueryResult]) -> str:

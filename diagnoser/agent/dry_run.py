@@ -1,7 +1,7 @@
 """Says for each verdict what an agent would do, and why it does not: the plans that nobody hands to an executor."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
@@ -25,11 +25,10 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class DryRunReporter(Generic[S]):
-    """reported: id -> state of the plans that the log has already. pause: how to sleep."""
+    """reported: id -> state of the plans that the log has already."""
 
     client: ApiClient
     cluster: Cluster[S]
-    pause: Callable[[float], Any] = asyncio.sleep
     reported: dict[str, str] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -39,7 +38,7 @@ class DryRunReporter(Generic[S]):
                 await self.report_new()
             except (Unavailable, BadInput, NotFound, Conflict) as error:
                 log.warning("plans_not_read", why=str(error))
-            await self.pause(LOOK_SECONDS)
+            await self.client.pause(LOOK_SECONDS)
 
     async def report_new(self) -> None:
         """Log the newest plans that are new, or in another state than before, oldest first."""

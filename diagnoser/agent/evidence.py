@@ -21,7 +21,7 @@ import orjson
 import structlog
 
 from diagnoser.agent.api_client import ApiClient
-from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
+from diagnoser.agent.claims import CLAIM_SECONDS, claimed_requests
 from diagnoser.agent.cluster import Cluster, NotCollected, S
 from diagnoser.client import evidence_runner
 from diagnoser.client.evidence_runner import Bounds
@@ -283,12 +283,8 @@ class Collection:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceCollector(Generic[S]):
-    """jitter, pause: as of ``ClaimLoop``."""
-
     client: ApiClient
     cluster: Cluster[S]
-    jitter: Callable[[], float]
-    pause: Callable[[float], Any] = asyncio.sleep
 
     async def run(self) -> None:
         """For ever. Raises Denied."""
@@ -307,7 +303,7 @@ class EvidenceCollector(Generic[S]):
                 return []
             return await self.client.claim_evidence(self.cluster.name, free, CLAIM_SECONDS)
 
-        async for request in ClaimLoop(self.jitter, self.pause).requests(claim, "evidence_not_claimed"):
+        async for request in claimed_requests(claim, self.client.pause, "evidence_not_claimed"):
             task = group.create_task(self.answer(request))
             running.add(task)
             task.add_done_callback(running.discard)

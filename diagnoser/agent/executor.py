@@ -12,7 +12,7 @@ import structlog
 
 from diagnoser.agent import confirmation, node_query
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
-from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, Run, S, Wait
+from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, NodeQuestion, Run, S, Wait
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.plan_spec import PlanSpec
@@ -320,7 +320,7 @@ class Executor(Generic[S]):
         execution.confirmation, since, answers = "", 0.0, list[Mapping[str, Any]]()
         if self.cluster.can_ask:
             since = confirmation.begin_of_evidence(await self.client.job(spec.job), spec.attempt)
-            answers = await self._ask(execution, confirmation.query_requests(table, spec.failure_type, nodes))
+            answers += await self._ask(execution, confirmation.questions(table, spec.failure_type, nodes))
         refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
         return refusal
 
@@ -400,7 +400,8 @@ class Executor(Generic[S]):
             answer = await self._next_round(execution, only)
             while "verdict" not in answer:
                 if answer.get("queries"):
-                    answers = await self._ask(execution, answer["queries"])
+                    allowed, refused = node_query.questions(answer["queries"], self.commands)
+                    answers = [*await self._ask(execution, allowed), *refused]
                     answer = await self.client.checked(plan, token, answer["round"], answers=answers)
                     continue
                 if not self.cluster.can_check:
@@ -437,15 +438,13 @@ class Executor(Generic[S]):
         job = await self.client.job(id) or {"nodes": ()}
         return ", ".join(sorted(set(job["nodes"]).difference(only)))
 
-    async def _ask(self, execution: PlanExecution, asked: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """An answer to everything that was asked: also what this agent does not run has one, which says so."""
-        allowed, refused = node_query.questions(asked, self.commands)
-        if not allowed:
-            return [*refused]
-        ask = partial(self.cluster.ask, execution.spec, allowed)
+    async def _ask(self, execution: PlanExecution, questions: Sequence[NodeQuestion]) -> Sequence[Mapping[str, Any]]:
+        if not questions:
+            return ()
+        ask = partial(self.cluster.ask, execution.spec, questions)
         results = await self._while_away(ask, self.clock() + GIVE_UP_SECONDS)
         await self._report(execution.claimed, "progress", steps=self._steps(results.attempts))
-        return [*results.answers, *refused]
+        return results.answers
 
     async def _restore_held_job(self, claimed: ClaimedPlan) -> None:
         """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again

@@ -74,7 +74,7 @@ def judged(
 
 
 def questions(asked: Sequence[Mapping[str, Any]], known: Commands) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:
-    """(what may be run, answers to what may not)."""
+    """(what may be run, answers to what may not, which say so)."""
     allowed, refused = [], []
     for query in asked:
         argv, given = known.get(query["id"], ()), tuple(query["argv"])
@@ -116,7 +116,6 @@ def parse_answers(
 
 
 def answers_of(node: str, answers: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Those that this node gave."""
     return [answer for answer in answers if answer["node"] == node]
 
 

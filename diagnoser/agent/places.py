@@ -11,7 +11,7 @@ from diagnoser.model.errors import BadInput
 
 PLACES_OF_NODE = 4
 _NAME = re.compile(r"[A-Za-z0-9_./-]{1,80}")
-_PLACE = re.compile(r"[a-z]{1,20}:[A-Za-z0-9_./-]{1,80}")
+_PLACE = re.compile(r"([a-z]{1,20}:[A-Za-z0-9_./-]{1,80})\s+(\S+)")
 _LEAF = re.compile(r"SwitchName=(?P<switch>\S+) Level=0 |BlockName=(?P<block>\S+) ")
 LABELS = {
     "topology.kubernetes.io/rack": "rack",
@@ -35,17 +35,17 @@ def from_file(text: str) -> Places:
     """Lines of a place and its nodes: ``rack:r07 gpu-[001-018]``. Raises BadInput."""
     pairs = []
     for number, line in enumerate(text.splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
+        said = line.partition("#")[0].strip()
+        if not said:
             continue
-        if len(words) != 2 or not _PLACE.fullmatch(words[0]):
+        match = _PLACE.fullmatch(said)
+        if match is None:
             raise BadInput(f"line {number}: expected a place and its nodes, such as `rack:r07 gpu-[001-018]`")
-        pairs.append((words[0], words[1]))
+        pairs.append((match[1], match[2]))
     return _by_node(pairs)
 
 
 def from_labels(labels: Mapping[str, str]) -> tuple[str, ...]:
-    """The places that the labels of a Kubernetes node name."""
     found: dict[str, None] = {}
     for label, word in LABELS.items():
         name = labels.get(label, "")

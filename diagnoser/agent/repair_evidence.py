@@ -6,7 +6,6 @@ the flight recorders and stacks are collected once more.
 """
 
 import asyncio
-import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic
@@ -70,7 +69,7 @@ class RepairEvidence(Generic[S]):
         since = now - LOOKBACK_SECONDS
         asked = EvidenceRequest("", attempt, self.cluster.name, since, RequestReason.SILENCE, now)
         try:
-            collection = await EvidenceCollector(self.client, self.cluster, random.random).collect(asked, HANG_SECONDS)
+            collection = await EvidenceCollector(self.client, self.cluster).collect(asked, HANG_SECONDS)
         except DiagnoserError as error:
             return f"no evidence of the ranks was kept: {error}"
         return f"evidence of the ranks: {collection.result}"

@@ -1,7 +1,6 @@
 """The agent as it runs: it watches its cluster, and carries out plans."""
 
 import asyncio
-import random
 import signal
 import socket
 import time
@@ -86,12 +85,12 @@ async def run_agent(
         woken = None
         running = [observer.run(options.poll), *(duty() for duty in duties)]
         check = ReturnCheck(cluster, options.queries, commands)
-        returns = Uncordoner(client, cluster, options.cluster, random.random, options.dry, check=check, state=state)
+        returns = Uncordoner(client, cluster, options.cluster, options.dry, check, state)
         running.append(returns.run())
         if options.dry:
             running.append(DryRunReporter(client, cluster).run())
         if cluster.can_collect:
-            running.append(EvidenceCollector(client, cluster, random.random).run())
+            running.append(EvidenceCollector(client, cluster).run())
         if options.listen:
             woken = asyncio.Event()
             running.append(webhook_listener.listen(options.listen, options.secret, woken))

@@ -1,9 +1,9 @@
-"""What a scheduler brings along for the agent. Adding one takes a folder with a ``Scheduler``, and a line in
+"""Flags that the agents of all schedulers have. Adding a scheduler takes a folder with ``COMMANDS``, and a line in
 ``SCHEDULERS`` (docs/agents.md)."""
 
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,14 +25,6 @@ webhook_option = partial(typer.Option, rich_help_panel="Webhook")
 CLUSTER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.]{0,99}")
 
 Nodes = Annotated[list[str], typer.Argument(help="Nodes to put back into service.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Scheduler:
-    """name: of the executor, before the host's. commands: of ``diagnoser agent``, by name."""
-
-    name: str
-    commands: Mapping[str, Callable[..., None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,15 +5,15 @@ The second way runs beside observer and executor; a request is a lease, and repe
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import structlog
 
 from diagnoser.agent.api_client import ApiClient
-from diagnoser.agent.claims import CLAIM_SECONDS, ClaimLoop
+from diagnoser.agent.claims import CLAIM_SECONDS, claimed_requests
 from diagnoser.agent.cluster import NodeControl
 from diagnoser.agent.nodes import NodeRecord
 from diagnoser.agent.return_check import NodeFitness, ReturnCheck
@@ -82,24 +82,21 @@ def _fault(name: str, node: NodeRecord | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Uncordoner:
-    """name: of the cluster. jitter, pause: as of ``ClaimLoop``. dry: change nothing. check: of a node before it is
-    given back. state: where the observer finds that it was this agent who gave a node back."""
+    """name: of the cluster. dry: change nothing. check: of a node before it is given back. state: where the observer
+    finds that it was this agent who gave a node back."""
 
     client: ApiClient
     cluster: NodeControl
     name: str
-    jitter: Callable[[], float]
-    dry: bool = False
-    pause: Callable[[float], Any] = asyncio.sleep
-    check: ReturnCheck[Any] | None = None
-    state: AgentState = field(default_factory=AgentState)
+    dry: bool
+    check: ReturnCheck[Any]
+    state: AgentState
 
     async def run(self) -> None:
         """For ever. Raises Denied."""
-        loop = ClaimLoop(self.jitter, self.pause)
         claim = partial(self.client.claim_uncordons, self.name, CLAIM_SECONDS)
         async with asyncio.TaskGroup() as group:  # a check takes minutes: others do not wait for it
-            async for request in loop.requests(claim, "uncordons_not_claimed"):
+            async for request in claimed_requests(claim, self.client.pause, "uncordons_not_claimed"):
                 group.create_task(self.answer(request))
 
     async def answer(self, request: Mapping[str, Any]) -> None:

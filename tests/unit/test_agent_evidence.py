@@ -95,7 +95,7 @@ def collector(service: Service, scheduler: MemoryScheduler, turns: int = 1000) -
         await asyncio.sleep(0)
 
     http = httpx.AsyncClient(transport=httpx.MockTransport(service.answer), base_url="http://diagnoser.test")
-    return EvidenceCollector(ApiClient(http, pause), MemoryCluster(scheduler), lambda: 0.5, pause)
+    return EvidenceCollector(ApiClient(http, pause), MemoryCluster(scheduler))
 
 
 async def run_until_told(service: Service, agent: EvidenceCollector[Any]) -> None:
@@ -185,14 +185,13 @@ async def test_few_requests_at_a_time() -> None:
 async def test_a_token_that_is_refused_ends_the_duty() -> None:
     """And with it the agent, which says so, as for plans."""
     transport = httpx.MockTransport(lambda request: httpx.Response(401))
-    client = ApiClient(httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test"))
-    cluster = MemoryCluster(MemoryScheduler())
-    agent = EvidenceCollector(client, cluster, lambda: 0.5, lambda seconds: asyncio.sleep(0))
+    http = httpx.AsyncClient(transport=transport, base_url="http://diagnoser.test")
+    agent = EvidenceCollector(ApiClient(http, lambda seconds: asyncio.sleep(0)), MemoryCluster(MemoryScheduler()))
     with pytest.raises(Denied):
         await agent.run()
 
 
-async def test_a_service_that_is_away_is_asked_less_and_less() -> None:
+async def test_a_service_that_is_away_is_asked_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """And one of before these requests, which answers 404, as well; the duty never ends for it."""
     pauses: list[float] = []
 
@@ -204,7 +203,8 @@ async def test_a_service_that_is_away_is_asked_less_and_less() -> None:
     http = httpx.AsyncClient(
         transport=httpx.MockTransport(lambda request: httpx.Response(404)), base_url="http://diagnoser.test"
     )
-    agent = EvidenceCollector(ApiClient(http), MemoryCluster(MemoryScheduler()), lambda: 0.5, pause)
+    agent = EvidenceCollector(ApiClient(http, pause), MemoryCluster(MemoryScheduler()))
+    monkeypatch.setattr("random.uniform", lambda least, most: (least + most) / 2)
     with suppress(asyncio.CancelledError):
         await agent.run()
     assert pauses[:3] == [0.5, 1.0, 2.0]

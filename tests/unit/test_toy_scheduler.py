@@ -24,7 +24,7 @@ def test_a_toy_scheduler_carries_out_a_plan(monkeypatch: pytest.MonkeyPatch, tmp
         seen.append((name, await carried_out(cluster)))
 
     monkeypatch.setattr(runtime, "run_agent", run_agent)
-    monkeypatch.setattr(cli, "SCHEDULERS", (*cli.SCHEDULERS, toy.SCHEDULER))
+    monkeypatch.setattr(cli, "SCHEDULERS", (*cli.SCHEDULERS, toy.COMMANDS))
     words = ["lab", "--server", "http://diagnoser.test", "--cluster", "north", "--state", str(tmp_path)]
     answer = CliRunner().invoke(cli.build(), words)
     assert answer.exit_code == 0, answer.output

@@ -142,7 +142,6 @@ def usable_gpus(node: Mapping[str, Any], settings: JobSettings) -> int | None:
 
 
 def _repels(node: Mapping[str, Any], settings: JobSettings) -> bool:
-    """Tell whether the node has a taint that pods of the run do not tolerate."""
     taints = [taint for taint in fields.entries(node, "spec", "taints") if taint.get("effect") in _REPELS]
     return not all(_is_tolerated(taint, settings) for taint in taints)
 

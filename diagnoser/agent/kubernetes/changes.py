@@ -46,7 +46,6 @@ def runs_of(pods: Collection[PodRecord]) -> tuple[ContainerRun, ...]:
 
 
 def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCheckpoint, Changes]:
-    """The workload's new checkpoint, and what to report."""
     changes: Changes = []
     checkpoint, all_runs = before, runs_of(view.pods)
     if view.workload is None:
@@ -232,19 +231,16 @@ def _failed(run: ContainerRun, members: Collection[ContainerRun], known: JobChec
     kind = _kind_of_end(reason)
     body: Body = {"kind": kind, "attempt": known.attempt, "reason": reason, "time": float(ended.time or now)}
     if kind == "exit":
-        body |= _signal_or_code(ended)
+        if ended.signal:
+            body["signal"] = ended.signal
+        else:
+            body["code"] = ended.code or STOPPED
     if run.node:
         body["node"] = run.node
     if run.rank >= 0:
         body["rank"] = run.rank
     lines = tuple(filter(None, map(_line, members)))
     return LifecycleEvent(known.attempt, body, ends=True, lines=lines)
-
-
-def _signal_or_code(ended: ContainerExit) -> dict[str, int]:
-    if ended.signal:
-        return {"signal": ended.signal}
-    return {"code": ended.code or STOPPED}
 
 
 def _kind_of_end(reason: str) -> str:

@@ -282,11 +282,9 @@ def _phases(pods: Sequence[Object]) -> set[object]:
 
 
 def _is_decided(pods: Sequence[Object]) -> bool:
-    """Tell whether all have ended, or one of them badly."""
     phases = _phases(pods)
     return "Failed" in phases or phases <= _ENDED
 
 
 def _has_address(pods: Sequence[Object]) -> bool:
-    """Tell whether the first pod has one, or never will."""
     return bool(pods[0].get("podIP")) or "Failed" in _phases(pods)

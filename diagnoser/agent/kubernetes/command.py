@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.flags import from_flags
-from diagnoser.agent.scheduler import AgentFlags, Nodes, Scheduler, check_option
+from diagnoser.agent.scheduler import AgentFlags, Nodes, check_option
 from diagnoser.model.errors import BadInput
 
 _Context = Annotated[
@@ -91,4 +91,4 @@ def kubernetes_uncordon(nodes: Nodes, context: _Context = "") -> None:
     typer.echo("\n".join(asyncio.run(uncordon(context, nodes))))
 
 
-SCHEDULER = Scheduler("kubernetes", {"kubernetes": kubernetes, "kubernetes-uncordon": kubernetes_uncordon})
+COMMANDS = {"kubernetes": kubernetes, "kubernetes-uncordon": kubernetes_uncordon}

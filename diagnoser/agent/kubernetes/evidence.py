@@ -66,7 +66,6 @@ class KubernetesEvidence:
 
 
 def _has_containers(pod: PodRecord) -> bool:
-    """Tell whether something can be run in the pod."""
     if not pod.runs:
         return False
     return pod.alive

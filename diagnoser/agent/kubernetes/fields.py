@@ -20,7 +20,6 @@ def text(item: Mapping[str, Any], name: str) -> str:
 
 
 def first_text(item: Mapping[str, Any], *names: str) -> str:
-    """Read the first of these fields that has a text."""
     return next(filter(None, (text(item, name) for name in names)), "")
 
 

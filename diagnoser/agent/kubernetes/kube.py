@@ -44,13 +44,8 @@ class ApiResponse:
 
     @property
     def message(self) -> str:
-        """The answer for a person."""
-        detail = fields.text(self.body, "message")
-        if self.ok:
-            return f"HTTP {self.code}"
-        if not detail:
-            return f"HTTP {self.code}"
-        return f"HTTP {self.code}: {detail[:1000]}"
+        detail = "" if self.ok else fields.text(self.body, "message")[:1000]
+        return ": ".join(filter(None, (f"HTTP {self.code}", detail)))
 
     @property
     def exit_code(self) -> int:

@@ -25,13 +25,13 @@ MANAGED = {"app.kubernetes.io/managed-by": "diagnoser"}
 
 NODE_ANNOTATIONS = (PLAN, REASON, BY)
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAME = re.compile(r"(?!.*\.\.)[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _PREFIX = "k8s"
 
 
 def valid(name: str, what: str) -> str:
     """Raises BadInput for what cannot be the name of an object: it becomes part of an address."""
-    if not _NAME.fullmatch(name) or ".." in name:
+    if not _NAME.fullmatch(name):
         raise BadInput(f"{name[:80]!r} cannot be the name of a {what}")
     return name
 

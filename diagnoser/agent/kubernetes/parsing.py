@@ -97,7 +97,6 @@ class PodRecord:
 
     @property
     def alive(self) -> bool:
-        """Whether it is there, and has not ended."""
         if self.gone:
             return False
         return not self.over
@@ -304,7 +303,8 @@ def _present_run(
 
 def _end(over: Mapping[str, Any], status: Mapping[str, Any], run: ContainerRun) -> ContainerExit | None:
     """Tell the container's own end, with what the cluster says about the pod. over: how the container ended."""
-    phase, why = status.get("phase"), (fields.text(status, "reason") or _disruption(status))[:TEXT_LENGTH]
+    disruption = fields.text(fields.conditions(status).get("DisruptionTarget", {}), "reason")
+    phase, why = status.get("phase"), (fields.text(status, "reason") or disruption)[:TEXT_LENGTH]
     message = fields.text(status, "message")[:TEXT_LENGTH]
     if over:
         ended = _ended(over)
@@ -326,11 +326,6 @@ def _ended(terminated: Mapping[str, Any]) -> ContainerExit:
         time=seconds(terminated.get("finishedAt")),
         signal=fields.number(terminated, "signal"),
     )
-
-
-def _disruption(status: Mapping[str, Any]) -> str:
-    """Say why the cluster itself took the pod away."""
-    return fields.text(fields.conditions(status).get("DisruptionTarget", {}), "reason")
 
 
 def _last_change(status: Mapping[str, Any]) -> float:

@@ -138,7 +138,6 @@ def relaunch(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextSt
 
 
 def _is_made_for(spec: PlanSpec, manifest: Object | None) -> bool:
-    """Tell whether there is a workload, and an agent made it for this plan."""
     if manifest is None:
         return False
     return _annotations(manifest).get(names.PLAN) == spec.id
@@ -165,7 +164,7 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
         return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
     if _is_replaced(stored, manifest):
         return Done(False, "somebody else has made a workload of that name anew; it is left alone")
-    if _forbids_restart(manifest):
+    if str(fields_of_marks(manifest).get(names.RESTART, "true")).lower() == "false":
         return Done(False, f"the workload says {names.RESTART}: false")
     if state.launch < spec.attempt:
         return Done(False, f"launch {spec.attempt} is gone; there is launch {state.launch}")
@@ -188,12 +187,6 @@ def _ended_well(spec: PlanSpec, launch: int) -> Done:
     """The plan's end is reached where a controller launched the workload again, and that launch ended well."""
     why = f"launch {launch} ended well; it is not launched again"
     return Done(True, why, spec.job) if launch > spec.attempt else Done(False, why)
-
-
-def _forbids_restart(manifest: Object) -> bool:
-    """Tell whether the workload says, by a label or an annotation, that nobody may launch it again."""
-    marks = fields_of_marks(manifest)
-    return str(marks.get(names.RESTART, "true")).lower() == "false"
 
 
 def _make_room(spec: PlanSpec, state: WorkloadState, attempts: Attempts) -> NextStep:
@@ -257,7 +250,6 @@ def _is_ours(spec: PlanSpec, stored: Object, attempts: Attempts) -> bool:
 
 
 def _own_copies(attempts: Attempts) -> frozenset[str]:
-    """Digests of the copies that this agent has stored."""
     digests = set[str]()
     for attempt in attempts:
         body = attempt.command.body or {}

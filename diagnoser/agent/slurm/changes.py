@@ -31,7 +31,6 @@ def concerns(job: JobRecord, known: bool, since: float) -> bool:
 def diff(
     job: JobRecord, nodes: Mapping[str, NodeRecord], before: JobCheckpoint, cluster: str
 ) -> tuple[JobCheckpoint, Changes]:
-    """The job's new checkpoint, and what to report."""
     changes: Changes = []
     checkpoint = before
     if checkpoint.attempt < job.attempt:
@@ -50,7 +49,8 @@ def diff(
         changes.append((_end(job, nodes), checkpoint))
     elif checkpoint.suspended is not job.is_suspended:
         checkpoint = replace(checkpoint, suspended=job.is_suspended)
-        changes.append((_suspension(job), checkpoint))
+        kind = "suspended" if job.is_suspended else "resumed"
+        changes.append((LifecycleEvent(job.attempt, {"kind": kind, "attempt": job.attempt}), checkpoint))
     return checkpoint, changes
 
 
@@ -115,11 +115,6 @@ def _start(job: JobRecord) -> LifecycleEvent:
     if job.minutes:
         body["time_limit"] = job.minutes * 60
     return LifecycleEvent(job.attempt, body)
-
-
-def _suspension(job: JobRecord) -> LifecycleEvent:
-    kind = "suspended" if job.is_suspended else "resumed"
-    return LifecycleEvent(job.attempt, {"kind": kind, "attempt": job.attempt})
 
 
 def _registration(job: JobRecord, cluster: str, known: JobCheckpoint) -> JobRegistration:

@@ -39,24 +39,25 @@ class SrunCheck:
     def _srun(self, place: int, group: Sequence[str]) -> Command:
         gpus = min(self.nodes[name].gpus for name in group)
         address = self.nodes[group[0]].address or group[0]
-        options = [
-            f"--job-name={CHECK_JOB}",
-            f"--nodelist={','.join(group)}",
-            f"--nodes={len(group)}",
+        options = (
             f"--ntasks-per-node={gpus or 1}",
-            f"--immediate={START_SECONDS:.0f}",
-            f"--time={int(self.seconds // 60) + 1}",
             "--kill-on-bad-exit=1",
-            "--exclusive",
             f"--export=MASTER_ADDR={address},MASTER_PORT={FIRST_PORT + place % PORTS},PATH",
-            *_resources(self.reservation, gpus),
-        ]
-        return Command(("srun", *options, *self.program))
+        )
+        allocation = _allocation(CHECK_JOB, group, self.seconds, self.reservation, gpus)
+        return Command(("srun", *allocation, *options, *self.program))
 
 
-def _resources(reservation: str, gpus: int) -> list[str]:
-    """Without an option for GPUs, these are hidden where devices are confined."""
-    options = []
+def _allocation(name: str, nodes: Sequence[str], seconds: float, reservation: str, gpus: int) -> list[str]:
+    """Ask for exactly these nodes. Without an option for GPUs, these are hidden where devices are confined."""
+    options = [
+        f"--job-name={name}",
+        f"--nodelist={','.join(nodes)}",
+        f"--nodes={len(nodes)}",
+        f"--immediate={START_SECONDS:.0f}",
+        f"--time={int(seconds // 60) + 1}",
+        "--exclusive",
+    ]
     if reservation:
         options.append(f"--reservation={reservation}")
     if gpus:
@@ -73,19 +74,9 @@ class SrunQueries:
     reservation: str
 
     async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
-        seconds, gpus = node_query.seconds(asked), self.nodes[node].gpus
-        options = [
-            f"--job-name={QUERY_JOB}",
-            f"--nodelist={node}",
-            "--nodes=1",
-            "--ntasks=1",
-            f"--immediate={START_SECONDS:.0f}",
-            f"--time={int(seconds // 60) + 1}",
-            "--exclusive",
-            "--export=PATH",
-            "--chdir=/",
-            *_resources(self.reservation, gpus),
-        ]
+        seconds = node_query.seconds(asked)
+        options = _allocation(QUERY_JOB, [node], seconds, self.reservation, self.nodes[node].gpus)
+        options += ["--ntasks=1", "--export=PATH", "--chdir=/"]
         result = await self.runner(("srun", *options, *node_query.program(asked)), seconds + START_SECONDS)
         shown, message = Command(("srun", *options), note=node_query.summary(asked)), ""
         if result.code != 0:

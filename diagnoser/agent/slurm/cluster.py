@@ -49,18 +49,12 @@ class SlurmCluster:
     hold = staticmethod(reconcile.hold)
     relaunch = staticmethod(reconcile.relaunch)
     put_back = staticmethod(reconcile.put_back)
+    check_is_vouched = True
+    can_ask = True
 
     @property
     def can_check(self) -> bool:
         return bool(self.program)
-
-    @property
-    def check_is_vouched(self) -> bool:
-        return True
-
-    @property
-    def can_ask(self) -> bool:
-        return True
 
     def spec(self, plan: Mapping[str, Any], failure_type: str) -> PlanSpec:
         reconcile.job_number(self.name, plan["job"])

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from diagnoser.agent.flags import from_flags
-from diagnoser.agent.scheduler import AgentFlags, Nodes, Scheduler, check_option
+from diagnoser.agent.scheduler import AgentFlags, Nodes, check_option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,4 +57,4 @@ def slurm_resume(
     typer.echo("\n".join(asyncio.run(resume(nodes, getpass.getuser(), table))))
 
 
-SCHEDULER = Scheduler("slurm", {"slurm": slurm, "slurm-resume": slurm_resume})
+COMMANDS = {"slurm": slurm, "slurm-resume": slurm_resume}

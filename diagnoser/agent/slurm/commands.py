@@ -177,7 +177,6 @@ def in_maintenance(node: NodeRecord) -> bool:
 
 
 async def _outputs(process: asyncio.subprocess.Process, limit: int) -> tuple[bytes, bytes]:
-    """(standard output, standard error) once the process has ended."""
     assert process.stdout is not None and process.stderr is not None, "both are pipes"
     output, errors, _ = await asyncio.gather(_read(process.stdout, limit), _read(process.stderr, limit), process.wait())
     return output, errors

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import itemgetter
 from typing import Any
 
 import orjson
@@ -290,7 +291,7 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
 def _labels(row: Mapping[str, Any]) -> dict[str, str]:
     labels = {name: _text(row, name)[:200] for name in ("partition", "account", "qos")}
     labels[job_contract.LABEL] = _contract(_text(row, "comment"))
-    return {name: value for name, value in labels.items() if value}
+    return dict(filter(itemgetter(1), labels.items()))
 
 
 def _wait_reason(row: Mapping[str, Any]) -> str:

@@ -47,10 +47,10 @@ def job_id(cluster: str, number: int) -> str:
 
 def job_number(cluster: str, id: str) -> int:
     """Raises BadInput for a job of somewhere else."""
-    head, _, number = id.rpartition("-")
-    if head != f"slurm-{cluster}" or not re.fullmatch(r"[1-9]\d{0,9}", number):
+    match = re.fullmatch(rf"slurm-{re.escape(cluster)}-([1-9]\d{{0,9}})", id)
+    if match is None:
         raise BadInput(f"{id[:100]!r} is no job of the Slurm cluster {cluster}")
-    return int(number)
+    return int(match[1])
 
 
 def mark(spec: PlanSpec) -> str:
@@ -84,7 +84,6 @@ def loan(spec: PlanSpec, user: str) -> Command:
 
 
 def free(spec: PlanSpec) -> Command:
-    """Ends the reservation."""
     return scontrol("delete", f"reservationname={reservation(spec)}")
 
 

@@ -86,7 +86,6 @@ class RestSlurm(Slurm):
 
 
 def over_rest(client: RestClient, commands: Runner = run) -> RestSlurm:
-    """Slurm over REST, with commands for what REST cannot do."""
 
     async def runner(words: Sequence[str], seconds: float) -> CommandResult:
         request, result = as_request(words), None
@@ -150,7 +149,6 @@ def credentials(user: str, path: Path | None, given: str) -> Callable[[], dict[s
 
 
 def _errors(answer: httpx.Response) -> str:
-    """The daemon's errors, in its words."""
     try:
         errors = answer.json().get("errors") or []
         return "; ".join(str(error.get("error") or error.get("description") or error) for error in errors)

@@ -32,16 +32,9 @@ TOPOLOGY_SECONDS = 3600.0
 
 
 @dataclass(slots=True)
-class Topology:
-    """Where nodes stand, and when that was read, in seconds since the epoch."""
-
-    places: Places = field(default_factory=dict)
-    read: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class SlurmSource:
-    """logs: whether to ship them. now: seconds since the epoch. Jobs are known by their number, logs by their file."""
+    """logs: whether to ship them. now: seconds since the epoch. places: where nodes stand, and places_read: when that
+    was read, by ``now``. Jobs are known by their number, logs by their file."""
 
     client: ApiClient
     slurm: Slurm
@@ -49,13 +42,11 @@ class SlurmSource:
     state: AgentState
     now: Callable[[], float]
     logs: bool = True
-    topology: Topology = field(default_factory=Topology)
+    places: Places = field(default_factory=dict)
+    places_read: float = 0.0
     stuck: dict[str, float] = field(default_factory=dict)
     """Log -> when it is read again, of those whose file system did not answer."""
-
-    @property
-    def log_source(self) -> str:
-        return "scontrol"
+    log_source: str = field(default="scontrol", init=False)
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -66,9 +57,9 @@ class SlurmSource:
         jobs = await self._concerned({str(number): job for number, job in listed.items()}, state)
         changes.keep_logs(jobs, state)
         jobs = changes.share_logs(jobs, state)
-        if now >= self.topology.read + TOPOLOGY_SECONDS:
-            self.topology.places, self.topology.read = await self.slurm.places(), now
-        return ClusterSnapshot(jobs, nodes, now, self.topology.places)
+        if now >= self.places_read + TOPOLOGY_SECONDS:
+            self.places, self.places_read = await self.slurm.places(), now
+        return ClusterSnapshot(jobs, nodes, now, self.places)
 
     async def _concerned(self, listed: Mapping[str, JobRecord], state: AgentState) -> dict[str, JobRecord]:
         """Pick the jobs to look at, with those that Slurm forgot before their end was reported."""

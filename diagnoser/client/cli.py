@@ -22,8 +22,6 @@ def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> i
     if sys.argv[0].endswith(".pyz"):
         name = os.path.basename(sys.argv[0])
     options = parser(name).parse_args(words)
-    if options.command == "checkpoint":
-        return _checkpoint(options, environment)
     try:
         return _act(options, environment)
     except UsageError as error:
@@ -37,6 +35,8 @@ def main(words: Sequence[str], environment: Mapping[str, str] = os.environ) -> i
 
 
 def _act(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
+    if options.command == "checkpoint":
+        return checkpoints.main(options, lambda: _service(options, environment))
     identity = Options(options.job, options.attempt, options.rank, options.node, getattr(options, "name", ""))
     server = _server(options, environment)
     if options.command == "run":
@@ -50,8 +50,7 @@ def _act(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
             command,
             environment,
         )
-    if not server.url:
-        raise UsageError("name the service with --server or DIAGNOSER_URL")
+    _require_service(server)
     if options.command == "ship":
         return ship(ShipOptions(server, identity, tuple(options.files), options.state, options.once), environment)
     return send(SendOptions(server, identity, options.log, options.code, options.wait, options.json))
@@ -70,7 +69,7 @@ def parser(name: str = "diagnoser") -> argparse.ArgumentParser:
         )
         command.add_argument(
             "--attempt",
-            type=_positive,
+            type=checkpoints.number_from_1,
             help="Launch of the job, from 1. Default: what the scheduler or the service says.",
         )
         command.add_argument("--rank", type=_natural, help="Rank that prints. Default: what the launcher says.")
@@ -80,24 +79,21 @@ def parser(name: str = "diagnoser") -> argparse.ArgumentParser:
     verify = checkpoints.add_parsers(actions.add_subparsers(dest="action", required=True, metavar="ACTION"))
     _add_server_options(verify)
     verify.add_argument("--job", default="", help="Id of the job. Default: what the checkpoint says.")
-    verify.add_argument("--attempt", type=_positive, help="Launch of the job. Default: what the checkpoint says.")
+    verify.add_argument(
+        "--attempt", type=checkpoints.number_from_1, help="Launch of the job. Default: what the checkpoint says."
+    )
     return top
 
 
-def _checkpoint(options: argparse.Namespace, environment: Mapping[str, str]) -> int:
-    def service() -> Service:
-        server = _server(options, environment)
-        if not server.url:
-            raise UsageError("name the service with --server or DIAGNOSER_URL")
-        return Service(server.url, server.token)
+def _service(options: argparse.Namespace, environment: Mapping[str, str]) -> Service:
+    server = _server(options, environment)
+    _require_service(server)
+    return Service(server.url, server.token)
 
-    try:
-        return checkpoints.main(options, service)
-    except UsageError as error:
-        say(str(error))
-        return 2
-    except KeyboardInterrupt:
-        return 130
+
+def _require_service(server: ServerOptions) -> None:
+    if not server.url:
+        raise UsageError("name the service with --server or DIAGNOSER_URL")
 
 
 def _server(options: argparse.Namespace, environment: Mapping[str, str]) -> ServerOptions:
@@ -180,13 +176,6 @@ def _natural(text: str) -> int:
     number = int(text)
     if number < 0:
         raise argparse.ArgumentTypeError("{} is negative".format(text))
-    return number
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("attempts count from 1")
     return number
 
 

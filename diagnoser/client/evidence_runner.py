@@ -25,7 +25,7 @@ import threading
 import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any, Callable, Iterator, NamedTuple
 
 FILE_BYTES = 32 << 20
@@ -95,7 +95,8 @@ def dump_files(root: str, parts: list[str], uid: int, since: float, until: float
     except OSError as error:
         yield DumpFile(root, why=words_of(error))
         return
-    with closing_handle(handle):
+    with ExitStack() as stack:
+        stack.callback(os.close, handle)
         for place, name, path in walk(handle, parts, root.rstrip("/"), bounds):
             dump_file = read_file(place, name, path, uid, since, until, bounds)
             if dump_file is not None:
@@ -112,7 +113,8 @@ def walk(handle: int, parts: list[str], path: str, bounds: Bounds) -> Iterator[t
             below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=handle)
         except OSError:
             continue  # not there yet, or no folder
-        with closing_handle(below):
+        with ExitStack() as stack:
+            stack.callback(os.close, below)
             yield from walk(below, parts[1:], path + "/" + name, bounds)
 
 
@@ -146,7 +148,8 @@ def read_file(
         return None
     except OSError as error:
         return DumpFile(path, why=words_of(error))
-    with closing_handle(opened):
+    with ExitStack() as stack:
+        stack.callback(os.close, opened)
         status = os.fstat(opened)
         if not since <= status.st_mtime < until:
             return None
@@ -178,17 +181,6 @@ def refusal(status: os.stat_result, uid: int, bounds: Bounds) -> str:
     if bounds.files <= 0 or status.st_size > bounds.size:
         return "more than is read at one time"
     return ""
-
-
-class closing_handle:  # noqa: N801 -- as contextlib's
-    def __init__(self, handle: int) -> None:
-        self.handle = handle
-
-    def __enter__(self) -> int:
-        return self.handle
-
-    def __exit__(self, *error: object) -> None:
-        os.close(self.handle)
 
 
 class Process(NamedTuple):
@@ -397,7 +389,6 @@ def names_in(folder: str) -> list[str]:
 
 
 def sockets_of(pid: int) -> Iterator[str]:
-    """Yield the number of each socket that a process has open."""
     folder = "/proc/%d/fd" % pid
     for name in names_in(folder):
         with suppress(OSError):

@@ -11,22 +11,8 @@ JOB_LENGTH = 200
 _NOT_IN_JOB = re.compile(r"[^A-Za-z0-9._:@+=-]+")
 
 MPI_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK")
-LAUNCHERS = frozenset(
-    [
-        "torchrun",
-        "deepspeed",
-        "accelerate",
-        "horovodrun",
-        "mpirun",
-        "mpiexec",
-        "srun",
-        "ray",
-        "colossalai",
-        "composer",
-        "tune",
-        "ft_launcher",
-    ]
-)
+_LAUNCHERS = "torchrun deepspeed accelerate horovodrun mpirun mpiexec srun ray colossalai composer tune ft_launcher"
+LAUNCHERS = frozenset(_LAUNCHERS.split())
 LAUNCHER_MODULES = frozenset(
     ("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch", "deepspeed.launcher.runner")
 )

@@ -6,6 +6,7 @@ import re
 import textwrap
 import time
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Callable, Iterator
 from urllib.parse import quote
 
@@ -93,7 +94,7 @@ def rendered(diagnosis: dict[str, Any], page: str, width: int, *, colour: bool) 
     head = "Diagnosis: {}".format(_styled(printable(kind), "1;" + COLOURS.get(category, "0"), colour))
     lines = ["", "{}  ({}, {}, {})".format(head, printable(category), printable(str(diagnosis.get("outcome"))), sure)]
     room = max(30, min(width, WIDTH) - LABEL_WIDTH - 2)
-    for label, text in _rows(diagnosis, page):
+    for label, text in filter(itemgetter(1), _rows(diagnosis, page)):
         parts = [printable(text)]
         if label != "page":  # nobody can press half of an address
             parts = textwrap.wrap(printable(text), room) or [""]
@@ -125,11 +126,26 @@ def _escaped(match: re.Match[str]) -> str:
     return "\\u{:04x}".format(number)
 
 
-def _rows(diagnosis: dict[str, Any], page: str) -> list[tuple[str, str]]:
-    """(label, text) of each row that says something."""
-    rows = [row for part in _PARTS for row in part(diagnosis)]
-    rows.append(("page", page))
-    return [(label, text) for label, text in rows if text]
+def _rows(diagnosis: dict[str, Any], page: str) -> Iterator[tuple[str, str]]:
+    """Yield (label, text) of each row from top to bottom; a text is "" where the diagnosis does not say it."""
+    yield from _root_line(_part(diagnosis, "root_cause"))
+    for suspect in diagnosis.get("nodes", [])[:3]:
+        yield "suspect", "{} ({:.2f}) {}".format(suspect["node"], suspect["score"], suspect["why"])
+    symptoms = len(diagnosis.get("symptoms", ()))
+    if symptoms == 1:
+        yield "explains", "1 later symptom"
+    elif symptoms:
+        yield "explains", "{} later symptoms".format(symptoms)
+    advice = _part(diagnosis, "recovery")
+    yield "action", "{} ({})".format(advice.get("action"), advice.get("reason")).replace("_", " ")
+    yield "what to do", _text(diagnosis, "mitigation")
+    for note in diagnosis.get("notes", ()):
+        yield "note", str(note)
+    yield "review", _text(diagnosis, "needs_review")
+    yield "decided by", str(diagnosis.get("decided_by"))
+    figures = _part(diagnosis, "compression")
+    yield "log", "{:,} lines read, {:,} kept".format(figures.get("lines_in", 0), figures.get("lines_out", 0))
+    yield "page", page
 
 
 def _part(diagnosis: dict[str, Any], name: str) -> dict[str, Any]:
@@ -141,8 +157,7 @@ def _text(fields: dict[str, Any], name: str) -> str:
     return str(fields.get(name) or "")
 
 
-def _root_line(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    root = _part(diagnosis, "root_cause")
+def _root_line(root: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if not root:
         return
     text = _text(root, "text")
@@ -155,41 +170,6 @@ def _root_line(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for name in ("rank", "node", "gpu"):
         if root.get(name) is not None:
             yield name, str(root[name])
-
-
-def _suspects(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for suspect in diagnosis.get("nodes", [])[:3]:
-        yield "suspect", "{} ({:.2f}) {}".format(suspect["node"], suspect["score"], suspect["why"])
-
-
-def _symptoms(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    symptoms = len(diagnosis.get("symptoms", ()))
-    if symptoms == 1:
-        yield "explains", "1 later symptom"
-    elif symptoms:
-        yield "explains", "{} later symptoms".format(symptoms)
-
-
-def _advice(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    advice = _part(diagnosis, "recovery")
-    yield "action", "{} ({})".format(advice.get("action"), advice.get("reason")).replace("_", " ")
-    yield "what to do", _text(diagnosis, "mitigation")
-
-
-def _remarks(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    for note in diagnosis.get("notes", ()):
-        yield "note", str(note)
-    yield "review", _text(diagnosis, "needs_review")
-    yield "decided by", str(diagnosis.get("decided_by"))
-
-
-def _figures(diagnosis: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    figures = _part(diagnosis, "compression")
-    yield "log", "{:,} lines read, {:,} kept".format(figures.get("lines_in", 0), figures.get("lines_out", 0))
-
-
-_PARTS = (_root_line, _suspects, _symptoms, _advice, _remarks, _figures)
-"""The rows from top to bottom."""
 
 
 def _styled(text: str, codes: str, colour: bool) -> str:

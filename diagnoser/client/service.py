@@ -147,7 +147,6 @@ class Service:
 
     @property
     def _is_exposed(self) -> bool:
-        """Whether others can read what is sent."""
         if self._is_tls:
             return False
         return self._host not in LOOPBACK

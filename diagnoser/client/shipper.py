@@ -71,7 +71,6 @@ class Shipper:
         self._woken = threading.Event()
         self.attempt = self.launch.attempt
         self.failure = ""
-        self.refused = 0
         self.reported: dict[str, Any] = {}
         self.ended = threading.Event()
 
@@ -185,7 +184,6 @@ class Shipper:
             answer = self.service.post_lines(query, segment.body, packed=segment.packed)
             if answer.status in (400, 413, 415, 422):
                 self.lines.done(segment)
-                self.refused += segment.lines
                 self._warn_once("refused", "the service refuses some lines: {}".format(answer.why))
                 return
             self._checked(answer)

@@ -35,61 +35,63 @@ REDRAW_SECONDS = 0.1
 REPORT_SECONDS = 30.0
 WHY_LENGTH = 500
 
+_FOLDER = "Folder that holds checkpoints."
+_ABOUT = {
+    "verify": (
+        "Read a checkpoint and compare its checksums.",
+        "Read every file of a checkpoint and compare it with the checksums of its manifests. Exit code 0: verified; 1: "
+        "damaged; 3: it was never completed.",
+    ),
+    "list": (
+        "List the checkpoints of a folder.",
+        "List the checkpoints of a folder, the newest first, by names and sizes alone: nothing is read.",
+    ),
+    "latest": (
+        "Print the newest checkpoint that a run may go on from.",
+        "Print the path of the newest complete checkpoint whose loss was finite. What was saved just in time is read "
+        "before it is chosen. Exit code 1: there is none.",
+    ),
+    "resume": (
+        "Print the checkpoint that this launch goes on from.",
+        "As latest --verified; but where a recovery plan names a checkpoint (DIAGNOSER_CHECKPOINT), print that one if "
+        "it verifies, else the newest verified one of an earlier step. What was saved after the way back goes before "
+        "both. Exit code 1: there is none.",
+    ),
+    "prune": (
+        "Remove what is older than the newest verified checkpoints.",
+        "Name the complete checkpoints that are older than the newest that verify now. Nothing is removed without "
+        "--delete, and nothing while fewer than --keep verify. Saves that were killed a day earlier go, too.",
+    ),
+}
+"""Short and long description of each action."""
+
 Commands = Any
 """What argparse calls ``_SubParsersAction``, which has parameters since Python 3.9 only at run time."""
 
 
 def add_parsers(commands: Commands) -> argparse.ArgumentParser:
     """The parser of `verify`, which may be given options of the service."""
-    checking = commands.add_parser(
-        "verify",
-        help="Read a checkpoint and compare its checksums.",
-        description="Read every file of a checkpoint and compare it with the checksums of its manifests. Exit code 0: "
-        "verified; 1: damaged; 3: it was never completed.",
-    )
-    checking.add_argument("path", metavar="PATH", help="Directory of the checkpoint.")
-    checking.add_argument("--report", action="store_true", help="Report the outcome to the service.")
-    _threads(checking)
-    listing = commands.add_parser(
-        "list",
-        help="List the checkpoints of a folder.",
-        description="List the checkpoints of a folder, the newest first, by names and sizes alone: nothing is read.",
-    )
-    listing.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
-    choosing = commands.add_parser(
-        "latest",
-        help="Print the newest checkpoint that a run may go on from.",
-        description="Print the path of the newest complete checkpoint whose loss was finite. What was saved just in "
-        "time is read before it is chosen. Exit code 1: there is none.",
-    )
-    choosing.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
-    choosing.add_argument(
+    made: dict[str, argparse.ArgumentParser] = {}
+    for name, (short, about) in _ABOUT.items():
+        made[name] = commands.add_parser(name, help=short, description=about)
+        metavar, path = ("PATH", "Directory of the checkpoint.") if name == "verify" else ("DIR", _FOLDER)
+        made[name].add_argument("path", metavar=metavar, help=path)
+    made["verify"].add_argument("--report", action="store_true", help="Report the outcome to the service.")
+    made["latest"].add_argument(
         "--verified", action="store_true", help="Read it first, and go on to the next if it is damaged."
     )
-    choosing.add_argument("--before", type=int, metavar="STEP", help="Only checkpoints of earlier steps.")
-    _threads(choosing)
-    going_on = commands.add_parser(
-        "resume",
-        help="Print the checkpoint that this launch goes on from.",
-        description="As latest --verified; but where a recovery plan names a checkpoint (DIAGNOSER_CHECKPOINT), print "
-        "that one if it verifies, else the newest verified one of an earlier step. What was saved after the way back "
-        "goes before both. Exit code 1: there is none.",
+    made["latest"].add_argument("--before", type=int, metavar="STEP", help="Only checkpoints of earlier steps.")
+    made["prune"].add_argument(
+        "--keep", type=number_from_1, default=3, metavar="N", help="How many must verify, and stay."
     )
-    going_on.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
-    _threads(going_on)
-    pruning = commands.add_parser(
-        "prune",
-        help="Remove what is older than the newest verified checkpoints.",
-        description="Name the complete checkpoints that are older than the newest that verify now. Nothing is removed "
-        "without --delete, and nothing while fewer than --keep verify. Saves that were killed a day earlier go, too.",
-    )
-    pruning.add_argument("path", metavar="DIR", help="Folder that holds checkpoints.")
-    pruning.add_argument("--keep", type=_at_least_one, default=3, metavar="N", help="How many must verify, and stay.")
-    pruning.add_argument("--delete", action="store_true", help="Remove them.")
-    _threads(pruning)
-    for command in (checking, listing, choosing, going_on, pruning):
+    made["prune"].add_argument("--delete", action="store_true", help="Remove them.")
+    for name, command in made.items():
+        if name != "list":
+            command.add_argument(
+                "--threads", type=number_from_1, default=THREADS, metavar="N", help="Threads that read."
+            )
         command.add_argument("--json", action="store_true", help="Print JSON.")
-    return checking  # type: ignore[no-any-return]
+    return made["verify"]
 
 
 def main(options: argparse.Namespace, service: Callable[[], Service]) -> int:
@@ -114,7 +116,7 @@ def _verify(options: argparse.Namespace, service: Callable[[], Service]) -> int:
     else:
         _print(_row(found))
         for fault in found.faults:
-            _print("  {}: {}".format(fault.file, fault.why))
+            _print("  {}".format(fault))
         if found.unlisted:
             _print("  {} files are in no manifest, {} for one".format(len(found.unlisted), found.unlisted[0]))
     if options.report:
@@ -207,7 +209,7 @@ def as_json(found: Verification) -> dict[str, Any]:
         "path": found.path,
         "state": found.state.value,
         **about,
-        "faults": list(map(asdict, found.faults)),
+        "faults": [fault._asdict() for fault in found.faults],
         "unlisted": list(found.unlisted),
     }
 
@@ -298,11 +300,7 @@ def _say(text: str) -> None:
     sys.stderr.write("diagnoser: {}\n".format(text))
 
 
-def _threads(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--threads", type=_at_least_one, default=THREADS, metavar="N", help="Threads that read.")
-
-
-def _at_least_one(text: str) -> int:
+def number_from_1(text: str) -> int:
     number = 0
     if text.isdigit():
         number = int(text)

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Iterable, Mapping
 
 from diagnoser.client.checkpoints.checksums import ALGORITHM, PIECE_BYTES, FileSum, regular
+from diagnoser.client.checkpoints.contents import Defect
 
 VERSION = 1
 COMPLETE = "COMPLETE.json"
@@ -42,11 +43,11 @@ class TwoWriters(Exception):
 
 
 class NotWhole(Exception):
-    """A file of ours is missing, or is not what was written. file: its name."""
+    """A file of ours is missing, or is not what was written."""
 
     def __init__(self, file: str, why: str) -> None:
-        super().__init__("{}: {}".format(file, why))
-        self.file = file
+        self.defect = Defect(file, why)
+        super().__init__(str(self.defect))
 
 
 @dataclass(frozen=True)

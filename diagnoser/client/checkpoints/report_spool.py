@@ -12,6 +12,7 @@ import os
 import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from itertools import chain
 from typing import Any, Mapping
 
 LISTING_VARIABLE = "DIAGNOSER_REPORTS"
@@ -78,8 +79,7 @@ class ReportSpool:
         """Read what earlier processes could not send, the oldest first; ``clear`` removes their files as well."""
         left = [path for path in report_files(self._folder) if path != self.path]
         self._files += left
-        reports = [report for path in left for report in read_reports(path)]
-        return sorted(reports, key=lambda report: report.at)
+        return sorted(chain.from_iterable(map(read_reports, left)), key=lambda report: report.at)
 
     def clear(self) -> None:
         """Remove the files: everything in them was sent."""

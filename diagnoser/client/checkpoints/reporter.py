@@ -161,7 +161,6 @@ class Reporter:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def _next(self) -> PendingReport:
-        """Wait for a report, and take the oldest."""
         with self._changed:
             self._changed.wait_for(lambda: bool(self._waiting))
             self._is_sending = True

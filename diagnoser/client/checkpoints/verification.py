@@ -16,7 +16,7 @@ from typing import Callable, Iterable, Iterator, Mapping, Sequence
 
 from diagnoser.client.checkpoints import manifest as manifests
 from diagnoser.client.checkpoints.checksums import PIECE_BYTES, FileSum, piece_sums
-from diagnoser.client.checkpoints.contents import find_defects
+from diagnoser.client.checkpoints.contents import Defect, find_defects
 from diagnoser.client.checkpoints.lineage import is_abandoned, read_launches
 from diagnoser.client.checkpoints.manifest import About, Completion, NotWhole
 from diagnoser.client.checkpoints.report_spool import unreported
@@ -44,20 +44,12 @@ class State(str, Enum):
 
 
 @dataclass(frozen=True)
-class Fault:
-    """file: below the directory. why: for a person."""
-
-    file: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Verification:
     """completion: None when COMPLETE.json is missing or damaged. unlisted: files that no manifest names."""
 
     path: str
     state: State
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Defect, ...] = ()
     completion: Completion | None = None
     unlisted: tuple[str, ...] = ()
 
@@ -70,7 +62,7 @@ class Verification:
 
     @property
     def why(self) -> str:
-        return "; ".join("{}: {}".format(fault.file, fault.why) for fault in self.faults[:3])
+        return "; ".join(map(str, self.faults[:3]))
 
     @property
     def healthy_about(self) -> About | None:
@@ -104,17 +96,17 @@ def inspect(path: str) -> Verification:
         state = State.INCOMPLETE
         if os.path.lexists(os.path.join(path, manifests.COMPLETE)):
             state = State.DAMAGED
-        return Verification(path, state, (Fault(error.file, str(error).partition(": ")[2]),))
+        return Verification(path, state, (error.defect,))
     files, faults = _files(path, completion)
     faults += filter(None, [_by_size(path, file) for file in files])
     if completion.size == 0:
-        faults.append(Fault(manifests.COMPLETE, "the save wrote nothing"))
+        faults.append(Defect(manifests.COMPLETE, "the save wrote nothing"))
     listed = {file.name for file in files}
     unlisted = tuple(name for name in manifests.data_files(path) if name not in listed)
     return Verification(path, _state(faults, State.COMPLETE), tuple(faults), completion, unlisted)
 
 
-def _state(faults: Sequence[Fault], sound: State) -> State:
+def _state(faults: Sequence[Defect], sound: State) -> State:
     """The state that a checkpoint has been found in. sound: without a fault."""
     if faults:
         return State.DAMAGED
@@ -141,10 +133,10 @@ def verify(path: str, threads: int = THREADS, progress: Progress = lambda read, 
             [(os.path.join(path, file.name), file.size) for file in files], threads, advance, from_disk=True
         )
     except OSError as error:
-        fault = Fault(os.path.relpath(error.filename or path, path), "it cannot be read: {}".format(error.strerror))
+        fault = Defect(os.path.relpath(error.filename or path, path), "it cannot be read: {}".format(error.strerror))
         return Verification(path, State.DAMAGED, (fault,), found.completion, found.unlisted)
     faults = [_by_sum(file, pieces) for file, pieces in zip(files, sums) if file.pieces != pieces]
-    faults += [Fault(*defect) for defect in find_defects(path, [file.name for file in files])]
+    faults += find_defects(path, [file.name for file in files])
     return Verification(path, _state(faults, State.VERIFIED), tuple(faults), found.completion, found.unlisted)
 
 
@@ -329,43 +321,39 @@ def remove(found: Verification) -> None:
             os.unlink(os.path.join(found.path, file.name))
 
 
-def _files(path: str, completion: Completion) -> tuple[list[FileSum], list[Fault]]:
+def _files(path: str, completion: Completion) -> tuple[list[FileSum], list[Defect]]:
     files: list[FileSum] = []
     faults = []
     for rank, checksum in enumerate(completion.manifests):
         try:
             manifest = manifests.read_manifest(path, rank, checksum)
         except NotWhole as error:
-            faults.append(Fault(error.file, str(error).partition(": ")[2]))
+            faults.append(error.defect)
             continue
         if (manifest.run, manifest.about.step) != (completion.run, completion.about.step):
-            faults.append(Fault(manifests.MANIFEST.format(rank), "it is of another save"))
+            faults.append(Defect(manifests.MANIFEST.format(rank), "it is of another save"))
         files += manifest.files
     return files, faults
 
 
-def _by_size(path: str, file: FileSum) -> Fault | None:
+def _by_size(path: str, file: FileSum) -> Defect | None:
     try:
         size = os.stat(os.path.join(path, file.name)).st_size
     except FileNotFoundError:
-        return Fault(file.name, "missing")
+        return Defect(file.name, "missing")
     except OSError as error:
-        return Fault(file.name, str(error.strerror))
+        return Defect(file.name, str(error.strerror))
     if size == file.size:
         return None
-    return Fault(file.name, "{:,} bytes, {:,} were written".format(size, file.size))
+    return Defect(file.name, "{:,} bytes, {:,} were written".format(size, file.size))
 
 
-def _by_sum(file: FileSum, pieces: tuple[str, ...]) -> Fault:
+def _by_sum(file: FileSum, pieces: tuple[str, ...]) -> Defect:
     wrong = [number for number, (is_now, was) in enumerate(zip(pieces, file.pieces)) if is_now != was]
     first = min(wrong, default=0) * PIECE_BYTES
     last = min(file.size, first + PIECE_BYTES)
-    return Fault(
-        file.name,
-        "the checksum of {} of {} pieces differs, first in bytes {:,} to {:,}".format(
-            len(wrong), len(file.pieces), first, last
-        ),
-    )
+    why = "the checksum of {} of {} pieces differs, first in bytes {:,} to {:,}"
+    return Defect(file.name, why.format(len(wrong), len(file.pieces), first, last))
 
 
 def _candidates(folder: str) -> Iterator[str]:

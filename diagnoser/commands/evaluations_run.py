@@ -28,14 +28,7 @@ from diagnoser.commands.terminal import AsJson, err
 from diagnoser.evaluations.progress import samples, samples_stored
 from diagnoser.evaluations.weights import CopyLimits, default_folder
 from diagnoser.model.errors import BadInput, Conflict, Unavailable
-from diagnoser.model.evaluations import (
-    EvaluationRun,
-    Node,
-    RunProgress,
-    RunState,
-    Suite,
-    TrialState,
-)
+from diagnoser.model.evaluations import EvaluationRun, Node, RunProgress, RunState, Suite, TrialState
 from diagnoser.observability.logging import set_up
 from diagnoser.ports import NodeExecutor
 
@@ -43,7 +36,7 @@ if TYPE_CHECKING:
     from diagnoser.adapters.sql.store import SqlStore
     from diagnoser.client.run import ServerOptions
     from diagnoser.evaluations.coordinator import Coordinator, CoordinatorSettings
-    from diagnoser.evaluations.reporting import FailedTrial, LogReporter
+    from diagnoser.evaluations.reporting import LogReporter
 
 Answer = TypeVar("Answer")
 
@@ -469,20 +462,14 @@ async def _carried_out(
             return await coordinator.carry_out(run.id, lambda: asyncio.sleep(pause), _shown_in(bars, run))
     except Unavailable as error:
         if reporter is not None:
-            reporter.report(_gone(run, error))
+            # The run as a job that has failed: the service diagnoses it, and alerts as it does about failures.
+            written = Path(run.folder) / "coordinator.log"
+            written.write_text(f"ERROR: evaluation {run.id} of {run.suite.name} has ended: {error}\n")
+            reporter.report(f"evaluation-{run.id}", f"{run.suite.name} evaluation", written, 1)
         raise Unavailable(f"{error}. Go on with: diagnoser evaluations run --resume {run.id}") from error
     finally:
         if reporter is not None:
             await reporter.finish()
-
-
-def _gone(run: EvaluationRun, error: Unavailable) -> "FailedTrial":
-    """The run as a job that has failed: the service diagnoses it, and alerts as it does about failures."""
-    from diagnoser.evaluations.reporting import FailedTrial
-
-    written = Path(run.folder) / "coordinator.log"
-    written.write_text(f"ERROR: evaluation {run.id} of {run.suite.name} has ended: {error}\n")
-    return FailedTrial(f"evaluation-{run.id}", f"{run.suite.name} evaluation", written, 1)
 
 
 def _shown_in(bars: Progress, run: EvaluationRun) -> Callable[[RunProgress], None]:

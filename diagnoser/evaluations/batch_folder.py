@@ -56,7 +56,6 @@ def mark(folder: Path, name: str) -> None:
 
 
 def is_marked(folder: Path, *names: str) -> bool:
-    """Tell whether the folder has any of these marks."""
     return any((folder / name).exists() for name in names)
 
 

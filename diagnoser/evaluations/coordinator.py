@@ -16,10 +16,9 @@ import structlog
 from diagnoser.adapters.sql.evaluations import EvaluationRepository
 from diagnoser.evaluations.batch_folder import link_samples, read_scores
 from diagnoser.evaluations.progress import job_of
-from diagnoser.evaluations.reporting import FailedTrial, LogReporter
+from diagnoser.evaluations.reporting import LogReporter
 from diagnoser.evaluations.runner import log_of
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
-from diagnoser.evaluations.schedule import rescheduled
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.evaluations import (
     TRIALS_OVER,
@@ -34,7 +33,6 @@ from diagnoser.model.evaluations import (
     RunProgress,
     RunState,
     Runtime,
-    Schedule,
     ShardRecord,
     ShardState,
     Suite,
@@ -44,10 +42,6 @@ from diagnoser.model.evaluations import (
     TrialState,
 )
 from diagnoser.ports import Clock, Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
-
-Planner = Callable[[Suite, RuntimeEstimates, Sequence[Node], Done, Sequence[Placement], float, Goal | None], Schedule]
-"""As ``schedule.rescheduled``."""
-
 
 SERVER_STARTS = 20.0
 """A batch that starts a server lasts so many times the start, where its slot has that much to do."""
@@ -95,7 +89,6 @@ class Coordinator:
     executor: NodeExecutor
     clock: Clock
     new_id: Callable[[], str]
-    planner: Planner = rescheduled
     settings: CoordinatorSettings = CoordinatorSettings()
     reporter: LogReporter | None = None
     _plan: list[Placement] = field(default_factory=list, init=False)
@@ -331,9 +324,9 @@ class Coordinator:
             return
         if not failed_log.exists():
             return
-        job, name = job_of(progress.run, of.checkpoint, of.task), f"{progress.run.suite.name} {of.task}"
+        run = progress.run
         code = result.code if result else None
-        self.reporter.report(FailedTrial(job, name, failed_log, code))
+        self.reporter.report(job_of(run, of.checkpoint, of.task), f"{run.suite.name} {of.task}", failed_log, code)
 
     def _failed(self, record: ShardRecord, why: str) -> ShardRecord:
         failures = record.failures + 1
@@ -596,7 +589,6 @@ def _free_slots(progress: RunProgress, nodes: Sequence[Node]) -> list[tuple[str,
 
 
 def _idle_nodes(progress: RunProgress, nodes: Sequence[Node]) -> set[str]:
-    """Find the nodes with a slot for which nothing waits."""
     if progress.waiting:
         return set()
     return {node for node, _ in _free_slots(progress, nodes)}
@@ -630,7 +622,6 @@ def _is_unplanned(progress: RunProgress, planned: Iterable[TrialShard]) -> bool:
 
 
 def _log_of(order: Order, output: str) -> Path:
-    """Log of the command that writes there."""
     outputs = [command.output for command in order.commands]
     return log_of(Path(order.folder), outputs.index(output))
 
@@ -665,7 +656,6 @@ def _samples_of(progress: RunProgress, shard: TrialShard) -> str:
 
 
 def _folders(progress: RunProgress, trial: TrialKey) -> list[Path]:
-    """List the folders with the samples of a trial."""
     return [Path(_samples_of(progress, record.shard)) for record in progress.inferred_of(trial)]
 
 

@@ -13,8 +13,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,27 +51,16 @@ def main() -> None:
         if found.fd >= 0:
             kept.append(found.fd)
         environment = {**os.environ, **order["environment"], KEY: secrets.token_hex(16)}
-        with _server(order, found.path, given.folder, environment, kept) as server:
+        with ExitStack() as ends:
+            server = None
+            if order.get("server"):  # the first of the commands starts it
+                server = ModelServer(order["server"], found.path, given.folder / "server.log", environment, kept)
+                ends.callback(server.close)
             batch = _Batch(given.folder, order, found, kept, environment, server)
             for place, command in enumerate(order["commands"]):
                 if not (given.folder / f"{place}.json").exists():
                     write(given.folder / f"{place}.json", batch.run(place, command))
     write(given.folder / "ended", {})
-
-
-@contextmanager
-def _server(
-    order: Mapping[str, Any], checkpoint: str, folder: Path, environment: Mapping[str, str], kept: Sequence[int]
-) -> Iterator[ModelServer | None]:
-    """The server that the order names, None where its commands need none. It is started by the first of them."""
-    if not order.get("server"):
-        yield None
-        return
-    server = ModelServer(order["server"], checkpoint, folder / "server.log", environment, kept)
-    try:
-        yield server
-    finally:
-        server.close()
 
 
 def log_of(folder: Path, place: int) -> Path:
@@ -190,7 +179,6 @@ class _Batch:
 
 
 def _is_written(output: Path) -> bool:
-    """Tell whether a command has left something there: a file, or a folder with entries."""
     if output.is_dir():
         return any(output.iterdir())
     return output.is_file()

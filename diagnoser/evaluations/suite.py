@@ -206,8 +206,12 @@ def read_suite(path: str, text: str) -> Suite:
     follow, server = None, _server(file.server)
     if file.follow:
         follow = Follow(**file.follow.model_dump())
-    if file.engine.lm_eval and not server:
-        server = _lm_eval_server(file.engine.lm_eval)
+    if (lm_eval := file.engine.lm_eval) and not server:
+        server = Server(
+            (lm_eval.python, "{lm_eval_engine}", "serve", "{port}", lm_eval.include or "", *_lm_eval_words(lm_eval)),
+            ready="/",
+            url="/",
+        )
     plain = file.model_dump(include={"name", "checkpoints", "gpus", "weights", "hardware", "size", "scorers"})
     return Suite(**plain, tasks=tuple(tasks), follow=follow, server=server, models=tuple(models))
 
@@ -248,11 +252,6 @@ def _inspect_commands(inspect: _InspectAI, task: str) -> tuple[tuple[str, ...], 
     infer = (*script, "infer", "{samples}", *evaluate, *logs, *quiet, *inspect.eval)
     score = (*script, "score", "{samples}", "{scores}", inspect.program, "score", *quiet, *inspect.score)
     return infer, score
-
-
-def _lm_eval_server(lm_eval: _LmEval) -> Server:
-    words = (lm_eval.python, "{lm_eval_engine}", "serve", "{port}", lm_eval.include or "", *_lm_eval_words(lm_eval))
-    return Server(words, ready="/", url="/")
 
 
 def _lm_eval_words(lm_eval: _LmEval) -> tuple[str, ...]:

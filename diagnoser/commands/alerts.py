@@ -77,7 +77,6 @@ def try_receivers(
 
 
 async def _try(settings: Settings, names: list[str]) -> bool:
-    """Whether the test reached each of them."""
     from diagnoser.adapters.http import create_client  # the other commands start without it
 
     reached = True

@@ -12,7 +12,7 @@ from functools import partial
 from io import BufferedReader, RawIOBase
 from itertools import chain, filterfalse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import zstandard
 
@@ -24,9 +24,6 @@ from diagnoser.diagnosis.analyzer import LogAnalyzer
 from diagnoser.model import Baseline, Diagnosis, Event, EventKind, Evidence, Facts, RuntimeFile
 from diagnoser.model.errors import BadInput, os_reason
 from diagnoser.model.taxonomy import Category
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 SILENT_SECONDS = 2.0
 """What takes longer gets a progress bar."""
@@ -259,43 +256,22 @@ def _check_text(head: bytes, name: str) -> None:
 
 @contextmanager
 def bar(path: Path, size: int, *, quiet: bool = False) -> Iterator[render.OnBytes]:
-    """Show a progress bar on standard error where reading takes long, on a terminal. size: 0 where it is not known."""
-    if quiet or not err.is_terminal:
+    """Show a progress bar on standard error where reading takes long, on a terminal. It counts from the begin: most
+    logs are read before anybody would look for it. size: 0 where it is not known."""
+    if quiet or not err.is_interactive:
         yield lambda _: None
         return
-    late = _LateBar(path.name, size or None)
-    timer = threading.Timer(SILENT_SECONDS, late.show)
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    progress = Progress(*columns, console=err, transient=True)
+    task = progress.add_task(path.name, total=size or None)
+    timer = threading.Timer(SILENT_SECONDS, progress.start)
     timer.daemon = True
     timer.start()
     try:
-        yield late.advance
+        yield partial(progress.advance, task)
     finally:
         timer.cancel()
         timer.join()
-        late.end()
-
-
-class _LateBar:
-    """A bar that counts from the begin and is shown later: most logs are read before anybody would look for it."""
-
-    def __init__(self, name: str, total: int | None) -> None:
-        self._name, self._total, self._read = name, total, 0
-        self._progress: Progress | None = None
-
-    def advance(self, count: int) -> None:
-        self._read += count
-        if self._progress:
-            self._progress.update(self._progress.task_ids[0], completed=self._read)
-
-    def show(self) -> None:
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-        progress = Progress(*columns, console=err, transient=True)
-        progress.add_task(self._name, total=self._total, completed=self._read)
-        progress.start()
-        self._progress = progress
-
-    def end(self) -> None:
-        if self._progress:
-            self._progress.stop()
+        progress.stop()

@@ -48,7 +48,6 @@ def _lines(excerpt: Excerpt) -> str:
 
 
 def _code(text: str) -> str:
-    """One line of code."""
     plain = printable(clipped(text))
     ticks = fence(plain, 1)
     return f"{ticks} {plain} {ticks}"

@@ -9,16 +9,9 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from diagnoser.model import (
-    ASK_REASONS,
-    MODEL_EFFECTS,
-    Compression,
-    Diagnosis,
-    ModelUse,
-    RootCause,
-    changed_by_model,
-    cited_place,
-)
+from diagnoser.model.diagnosis import ASK_REASONS, MODEL_EFFECTS, Diagnosis, ModelUse, RootCause, changed_by_model
+from diagnoser.model.evidence import Compression
+from diagnoser.model.hangs import cited_place
 from diagnoser.model.taxonomy import Category
 from diagnoser.wording.words import action_words, lower_first, reason
 
@@ -73,7 +66,6 @@ def diagnosis(console: Console, name: str, verdict: Diagnosis) -> None:
 
 
 def _rows(verdict: Diagnosis) -> Iterator[tuple[str, str]]:
-    """Label and text of each row."""
     if verdict.held_up:
         yield "hang", verdict.held_up
     yield from _root(verdict.root_cause)

@@ -13,7 +13,6 @@ from diagnoser.accuracy.triggers import TriggerYield
 
 
 def report_json(report: AccuracyReport) -> dict[str, Any]:
-    """Shares, counts, intervals and the confusion table."""
     return {
         **report.shares,
         **report.counts,
@@ -28,7 +27,6 @@ _FOLD_COUNTS = ("false_cordon", "false_alarm", "false_stop")
 
 
 def folds(console: Console, by: str, reports: Mapping[str, AccuracyReport]) -> None:
-    """A row for each source of cases."""
     names = (*_FOLD_SHARES, *_FOLD_COUNTS)
     table = Table(by, "cases", *(name.replace("_", " ") for name in names), box=None, header_style="bold")
     for name, fold in reports.items():
@@ -48,7 +46,7 @@ def triggers(console: Console, yields: Sequence[TriggerYield]) -> None:
 
 
 def _cell(value: str | int | float | None) -> str:
-    if value is None or isinstance(value, float):
+    if isinstance(value, float | None):
         return _share(value)
     return str(value)
 

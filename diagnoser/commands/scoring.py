@@ -54,13 +54,14 @@ def score(
     ] = False,
 ) -> None:
     """Score the diagnosis on labelled logs."""
+    show = _print_triggers if triggers else _print_score
     if folder is None:
         if model or spliced:
             raise BadInput("--model and --spliced need a folder of logs")
         verdicts = with_store(_site_cases, "score")
         if not verdicts:
             raise BadInput("nobody has confirmed or corrected a diagnosis yet: name a folder of labelled logs")
-        _print_verdicts(verdicts, by, as_json, triggers)
+        show(verdicts, by, as_json)
         return
     labels = [scoring.label_of(orjson.loads(line)) for line in files.text(folder / "labels.jsonl").splitlines()]
     analyzer = load_analyzer(site())
@@ -70,16 +71,7 @@ def score(
     verdicts = []
     for label, (diagnosis, shift) in zip(labels, _cases(analyzer, folder, labels, spliced), strict=True):
         verdicts.append(scoring.score_case(label, diagnosis, shift))
-    _print_verdicts(verdicts, by, as_json, triggers)
-
-
-def _print_verdicts(
-    verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool, triggers: bool
-) -> None:
-    if triggers:
-        _print_triggers(verdicts, by, as_json)
-    else:
-        _print_score(verdicts, by, as_json)
+    show(verdicts, by, as_json)
 
 
 def _print_triggers(verdicts: Sequence[scoring.ScoredVerdict], by: FoldBy | None, as_json: bool) -> None:

@@ -20,13 +20,6 @@ _Role = Annotated[
 ]
 
 
-async def _knows_nobody(store: Any) -> bool:
-    """Whether the service asks nobody to sign in so far."""
-    if await store.users.has_users():
-        return False
-    return not await store.tokens.list_all()
-
-
 @users_cli.command()
 def add(name: _Name, role: _Role) -> None:
     """Make a user. Ask for the password, or read it from the first line of standard input."""
@@ -35,9 +28,9 @@ def add(name: _Name, role: _Role) -> None:
     user = User(name, role, time.time())
 
     async def act(store: Any) -> bool:
-        is_first = await _knows_nobody(store)
+        known = await store.users.has_users(), await store.tokens.list_all()
         await store.users.add(user, hashed)
-        return is_first
+        return not any(known)
 
     if with_store(act, "users add"):
         err.print("This is the first user: from now on the service asks everybody to sign in.")

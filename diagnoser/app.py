@@ -45,7 +45,7 @@ from diagnoser.ingest.mapping import FieldMapping
 from diagnoser.ingest.service import RAW_BYTES, IngestService
 from diagnoser.ingest.unattributed import UnattributedStreams
 from diagnoser.integrations.ft_launcher import LogAttribution
-from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer
+from diagnoser.learning.case_replay import CaseReplayer
 from diagnoser.learning.log_agent import FilterRegistry, LogAgent
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.learning.rule_lifecycle import RuleLifecycle
@@ -411,7 +411,7 @@ def _worker_loops(
     config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     vitals = VitalsReader(store.vitals.read, clock)
-    replayer = CaseReplayer(deciding.history, registry, clock, CaseReplayConfig(version("diagnoser")))
+    replayer = CaseReplayer(deciding.history, registry, clock, version("diagnoser"))
     looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
     watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox, looks)
     loops = [

@@ -9,14 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from diagnoser.failure_agent.conversation import (
-    Conversation,
-    ConversationLimits,
-    Question,
-    UsageCounter,
-    build_question,
-    request_tokens,
-)
+from diagnoser.failure_agent.conversation import Conversation, Question, UsageCounter, build_question, request_tokens
 from diagnoser.failure_agent.toolbox import RESULTS_TOKENS, Toolbox
 from diagnoser.failure_agent.tools import SPECS, Look, ToolEvidence
 from diagnoser.llm import evidence, question, vote
@@ -90,7 +83,7 @@ class Consultation:
         self._model = model
         self._subject = subject
         self._config = config
-        self._conversation = Conversation(model, ConversationLimits(config.deadline_seconds, CALLS_MAX, TOKENS_MAX))
+        self._conversation = Conversation(model, config.deadline_seconds, CALLS_MAX, TOKENS_MAX)
         self._tools: tuple[ToolSpec, ...] = ()
         self._wanted = vote.AGREE if config.switches.vote else 1
         self._looks_until = 0.0

@@ -43,18 +43,6 @@ def build_question(
     return Question(prompt, request, answer_type)
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationLimits:
-    """calls: requests sent, repairs and retries included. tokens: read and written together, 0: no limit.
-
-    deadline_seconds: for everything within ``Conversation.deadline``.
-    """
-
-    deadline_seconds: float
-    calls: int
-    tokens: int = 0
-
-
 @dataclass(slots=True)
 class UsageCounter:
     """What a conversation has used. model: as the server named it last. tokens_pending: of requests under way."""
@@ -67,22 +55,25 @@ class UsageCounter:
 
 
 class Conversation:
-    """All questions about one matter. Questions may run in parallel; they share the limits."""
+    """All questions about one matter. Questions may run in parallel; they share the limits.
 
-    def __init__(self, model: LanguageModel, limits: ConversationLimits) -> None:
+    seconds: for everything within ``deadline``. calls: requests sent, repairs and retries included. tokens: read and
+    written together, 0: no limit.
+    """
+
+    def __init__(self, model: LanguageModel, seconds: float, calls: int, tokens: int = 0) -> None:
         self.usage = UsageCounter(model.name)
         self._model = model
-        self._limits = limits
+        self._seconds, self._calls, self._tokens = seconds, calls, tokens
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Ends what runs inside it after ``deadline_seconds``. Raises ModelFailed(model_timeout)."""
-        seconds = self._limits.deadline_seconds
+        """Ends what runs inside it after that time. Raises ModelFailed(model_timeout)."""
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(self._seconds):
                 yield
         except TimeoutError:
-            raise ModelFailed(ModelFailure.TIMEOUT, f"no usable answer within {seconds:g} s") from None
+            raise ModelFailed(ModelFailure.TIMEOUT, f"no usable answer within {self._seconds:g} s") from None
 
     async def ask(self, question: Question[AnswerT], check: Callable[[AnswerT], str] | None = None) -> AnswerT:
         """A usable answer; for an unusable one the model gets one chance to repair it. Raises ModelFailed.
@@ -111,11 +102,10 @@ class Conversation:
         return await _usable(repaired.text, question.answer_type, check)
 
     def affords(self, request: ModelRequest, times: int) -> bool:
-        """Whether the limits leave room for so many requests of this size."""
-        usage, limits = self.usage, self._limits
-        if usage.calls + times > limits.calls:
+        usage = self.usage
+        if usage.calls + times > self._calls:
             return False
-        return usage.tokens_in + usage.tokens_out + times * request_tokens(request) <= (limits.tokens or math.inf)
+        return usage.tokens_in + usage.tokens_out + times * request_tokens(request) <= (self._tokens or math.inf)
 
     def author(self, *prompts: Prompt) -> Author:
         """The model as the author of what it was asked to write, at the cost so far."""
@@ -162,12 +152,12 @@ class Conversation:
 
     def _exceeded(self, request: ModelRequest) -> ModelFailed | None:
         """The limit that one more request would exceed."""
-        usage, limits = self.usage, self._limits
-        if usage.calls >= limits.calls:
-            return ModelFailed(ModelFailure.NO_AGREEMENT, f"{limits.calls} calls gave no usable answer")
+        usage = self.usage
+        if usage.calls >= self._calls:
+            return ModelFailed(ModelFailure.NO_AGREEMENT, f"{self._calls} calls gave no usable answer")
         tokens = usage.tokens_in + usage.tokens_out + usage.tokens_pending + request_tokens(request)
-        if 0 < limits.tokens < tokens:
-            return ModelFailed(ModelFailure.BUDGET_SPENT, f"{limits.tokens} tokens gave no usable answer")
+        if 0 < self._tokens < tokens:
+            return ModelFailed(ModelFailure.BUDGET_SPENT, f"{self._tokens} tokens gave no usable answer")
         return None
 
 

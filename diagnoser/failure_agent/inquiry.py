@@ -7,14 +7,13 @@ from typing import Annotated
 from pydantic import Field
 
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
-from diagnoser.failure_agent.conversation import Conversation, ConversationLimits, Question
-from diagnoser.failure_agent.toolbox import Toolbox
+from diagnoser.failure_agent.conversation import Conversation, Question
 from diagnoser.failure_agent.tools import QUESTION_SPECS
 from diagnoser.llm import evidence
 from diagnoser.llm.answer import Quote, TolerantAnswer
 from diagnoser.llm.view import delimited
 from diagnoser.model import Line, ToolUse
-from diagnoser.ports import LanguageModel, ModelRequest
+from diagnoser.ports import LanguageModel
 
 CALLS_MAX, TOKENS_MAX = 5, 32_000
 """Requests of one question, and their tokens, read and written."""
@@ -40,7 +39,7 @@ async def answer_question(
     model: LanguageModel, subject: ConsultationInput, config: ConsultationConfig, text: str
 ) -> Reply:
     """Raises ModelFailed. text: as the person typed it; names of machines are hidden from the model."""
-    conversation = Conversation(model, ConversationLimits(config.deadline_seconds, CALLS_MAX, TOKENS_MAX))
+    conversation = Conversation(model, config.deadline_seconds, CALLS_MAX, TOKENS_MAX)
     asked = await asyncio.to_thread(prepare, subject, config, config.log_tokens, QUESTION_SPECS)
     context, toolbox = asked.context, asked.toolbox
     schema = InquiryAnswer.model_json_schema()
@@ -52,15 +51,11 @@ async def answer_question(
             if toolbox.is_spent:
                 break
             request = replace(request, rounds=(*request.rounds, await toolbox.run(calls)))
-            reply = await conversation.send(replace(request, may_call=_may_look(toolbox, conversation, request)))
+            may_call = conversation.affords(request, 2)  # another look, and the answer after it
+            if toolbox.is_spent:
+                may_call = False
+            reply = await conversation.send(replace(request, may_call=may_call))
         question = Question(config.prompt, request, InquiryAnswer)
         said = await conversation.read(question, reply.samples[0])
     lines = evidence.cited_lines(said.cited, replace(context, results=toolbox.cited))
     return Reply(evidence.for_people(said.answer, context), lines, tuple(toolbox.uses))
-
-
-def _may_look(toolbox: Toolbox, conversation: Conversation, request: ModelRequest) -> bool:
-    """Whether the limits leave room for another look and the answer after it."""
-    if toolbox.is_spent:
-        return False
-    return conversation.affords(request, 2)

@@ -150,7 +150,6 @@ def _search(look: Look, given: SearchLog) -> Findings:
 
 
 async def lines_around(look: Look, given: LinesAround) -> Findings:
-    """The lines that were kept before and after a line."""
     numbers = sorted(look.lines)
     before = [number for number in numbers if number < given.n][-(LINES_MAX // 2) :]
     after = [number for number in numbers if number >= given.n][: LINES_MAX // 2]
@@ -165,7 +164,6 @@ async def rank_stderr(look: Look, given: RankStderr) -> Findings:
 
 
 async def node_log(look: Look, given: NodeLog) -> Findings:
-    """Lines of a node's log from about the failure."""
     node = look.pseudonyms.reveal(given.node)
     if node not in look.evidence.nodes:
         raise BadInput("this job did not run on a node of that name")
@@ -174,7 +172,6 @@ async def node_log(look: Look, given: NodeLog) -> Findings:
 
 
 async def node_history(look: Look, given: NodeHistory) -> Findings:
-    """What failed on a node of the job, and when it was taken out."""
     node = look.pseudonyms.reveal(given.node)
     return Findings(texts=(await look.evidence.node_history(node))[:LINES_MAX])
 

@@ -104,5 +104,4 @@ async def connect(url: str, token: str = "") -> AsyncIterator[DiagnoserClient]:
 
 
 def _segment(name: str) -> str:
-    """One segment of a path, whatever is in it."""
     return quote(name, safe="")

@@ -1,13 +1,12 @@
 """Requests to the service's HTTP API: tries again where that can help, and turns answers into errors of ours."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from ipaddress import ip_address
 from typing import Any
 
 import httpx
 import structlog
 
-from diagnoser.client.service import API
+from diagnoser.client.service import API, LOOPBACK
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, OutOfScope, Unavailable
 
 TRIES = 4
@@ -27,20 +26,10 @@ def connect(url: str, token: str) -> httpx.AsyncClient:
     parsed = httpx.URL(url)
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise BadInput("the server's address must start with http:// or https:// and name a host")
-    if token and sends_in_the_clear(parsed):
+    if token and parsed.scheme == "http" and parsed.host not in LOOPBACK:
         structlog.get_logger().warning("token_unencrypted", server=url, why=IN_THE_CLEAR)
     headers = {"authorization": f"Bearer {token}"} if token else {}
     return httpx.AsyncClient(base_url=url, headers=headers, timeout=REQUEST_SECONDS)
-
-
-def sends_in_the_clear(url: httpx.URL) -> bool:
-    """Whether others on the network could read what is sent there."""
-    if url.scheme == "https":
-        return False
-    try:
-        return not ip_address(url.host).is_loopback
-    except ValueError:
-        return url.host != "localhost"
 
 
 async def call(client: httpx.AsyncClient, pause: Pause, method: str, path: str, **request: Any) -> httpx.Response:

@@ -21,6 +21,11 @@ from diagnoser.model.taxonomy import category_of
 from diagnoser.ports import Clock
 from diagnoser.recovery.policy import Policy, PolicyCase
 
+PAUSE = 3600.0
+"""Shortest seconds between two replays for new cases alone."""
+POLL = 10.0
+"""Seconds between two looks."""
+
 
 def label_of(case: LabelledCase, policy: Policy) -> Label:
     """A case as a labelled log. Its root line is known where a person named it or confirmed the verdict; the right
@@ -48,23 +53,13 @@ def label_of(case: LabelledCase, policy: Policy) -> Label:
 
 
 @dataclass(frozen=True, slots=True)
-class CaseReplayConfig:
-    """version: of the software. pause: shortest seconds between two replays for new cases alone. poll: seconds between
-    two looks."""
-
-    version: str
-    pause: float = 3600.0
-    poll: float = 10.0
-
-
 class CaseReplayer:
-    """One a process; ``run`` it as a task, or ``step`` it in a test."""
+    """One a process; ``run`` it as a task, or ``step`` it in a test. version: of the software."""
 
-    def __init__(self, cases: ReplayHistory, registry: RuleRegistry, clock: Clock, config: CaseReplayConfig) -> None:
-        self._cases = cases
-        self._registry = registry
-        self._clock = clock
-        self._config = config
+    cases: ReplayHistory
+    registry: RuleRegistry
+    clock: Clock
+    version: str
 
     async def run(self) -> None:
         """Run until cancelled; waits while the database is away."""
@@ -75,25 +70,25 @@ class CaseReplayer:
                 structlog.get_logger().warning("case_replay_waits", error=str(error))
             except Exception as error:  # one case that cannot be read must not end the service
                 structlog.get_logger().error("case_replay_failed", exc_info=error)
-                await asyncio.sleep(self._config.pause)
-            await asyncio.sleep(self._config.poll)
+                await asyncio.sleep(PAUSE)
+            await asyncio.sleep(POLL)
 
     async def step(self) -> CaseReplay | None:
         """A replay where one is due: other software, other rules, or other cases and the last one some time ago."""
-        store, config = self._cases.store, self._config
+        store = self.cases.store
         mark = await store.cases.mark()
         if not mark.count:
             return None
-        analyzer, now = self._registry.analyzer, self._clock()
+        analyzer, now = self.registry.analyzer, self.clock()
         ruleset = analyzer.knowledge.engine.ruleset.hash
         last = next(iter(await store.cases.replays(1)), None)
-        if last and (last.version, last.ruleset) == (config.version, ruleset):
+        if last and (last.version, last.ruleset) == (self.version, ruleset):
             if last.mark == mark:
                 return None
-            if now - last.time < config.pause:
+            if now - last.time < PAUSE:
                 return None
-        outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self._cases.judged()]
-        replay = CaseReplay(now, config.version, ruleset, mark, tuple(outcomes))
+        outcomes = [await asyncio.to_thread(_outcome, case, analyzer) async for case in self.cases.judged()]
+        replay = CaseReplay(now, self.version, ruleset, mark, tuple(outcomes))
         await store.cases.add_replay(replay)
         structlog.get_logger().info("cases_replayed", cases=len(outcomes), right=replay.right, ruleset=ruleset)
         return replay

@@ -15,7 +15,7 @@ from pydantic import Field, StringConstraints
 
 from diagnoser.compress.delta import TemplateStats
 from diagnoser.compress.routine import RoutineFilter, messages
-from diagnoser.failure_agent.conversation import Conversation, ConversationLimits, build_question
+from diagnoser.failure_agent.conversation import Conversation, build_question
 from diagnoser.learning.rule_writer import TEMPLATE, LLMRuleWriter
 from diagnoser.llm.answer import StrictAnswer
 from diagnoser.llm.view import Pseudonymizer, delimited
@@ -47,7 +47,7 @@ async def write(
     """Patterns that know some of the shapes, and who wrote them. A model that fails is replaced by the shapes."""
     author = Author(TEMPLATE)
     if writer:
-        conversation = Conversation(writer.model, ConversationLimits(writer.deadline_seconds, _CALLS_MAX))
+        conversation = Conversation(writer.model, writer.deadline_seconds, _CALLS_MAX)
         try:
             async with conversation.deadline():
                 answers = await _answers(writer, conversation, shapes, redact)

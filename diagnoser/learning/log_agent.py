@@ -24,19 +24,10 @@ from diagnoser.learning.replay_history import CONFIRMED, ReplayHistory
 from diagnoser.learning.rule_lifecycle import US, RuleLearningConfig
 from diagnoser.learning.rule_registry import RuleRegistry
 from diagnoser.learning.rule_writer import LLMRuleWriter
-from diagnoser.model import (
-    LOADED,
-    AttemptKey,
-    Diagnosis,
-    Facts,
-    HitVerdict,
-    Job,
-    LearnedRule,
-    LearnedState,
-    RuleHit,
-    ValidationResult,
-)
+from diagnoser.model.diagnosis import Diagnosis
 from diagnoser.model.errors import Conflict, NotFound, Unavailable
+from diagnoser.model.jobs import AttemptKey, Facts, Job
+from diagnoser.model.learned import LOADED, HitVerdict, LearnedRule, LearnedState, RuleHit, ValidationResult
 from diagnoser.model.queries import DiagnosisFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import DiagnosisRecord

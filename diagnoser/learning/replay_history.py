@@ -125,16 +125,11 @@ def _group_of(record: DiagnosisRecord, kind: FailureType) -> ReplayGroup | None:
         return None
     if category_of(cause) is Category.UNKNOWN:
         return None
-    if _is_vouched_for(record):
+    if record.feedback:
+        return ReplayGroup.OTHER_TYPE
+    if verdict.decided_by.startswith(("rule:", "heuristic:")):
         return ReplayGroup.OTHER_TYPE
     return None
-
-
-def _is_vouched_for(record: DiagnosisRecord) -> bool:
-    """Whether a person, a rule or a heuristic named the cause."""
-    if record.feedback:
-        return True
-    return record.diagnosis.decided_by.startswith(("rule:", "heuristic:"))
 
 
 def _printed_by_clean_runs(log: AttemptLog, stored: Sequence[bytes], root: Line) -> bool:

@@ -12,17 +12,10 @@ import re2
 
 from diagnoser.llm.question import nodes_of
 from diagnoser.llm.view import Pseudonymizer
-from diagnoser.model import (
-    LIKELY_LINE,
-    Diagnosis,
-    Evidence,
-    Facts,
-    Feedback,
-    FeedbackVerdict,
-    Line,
-    Signature,
-    Template,
-)
+from diagnoser.model.diagnosis import LIKELY_LINE, Diagnosis
+from diagnoser.model.evidence import Evidence, Line, Template
+from diagnoser.model.feedback import Feedback, FeedbackVerdict, Signature
+from diagnoser.model.jobs import Facts
 from diagnoser.model.taxonomy import Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.redaction.redact import Redactor

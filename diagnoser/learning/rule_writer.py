@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from diagnoser.failure_agent.conversation import Conversation, ConversationLimits, build_question
+from diagnoser.failure_agent.conversation import Conversation, build_question
 from diagnoser.learning import template_rules
 from diagnoser.learning.rule_context import RuleContext
 from diagnoser.learning.template_rules import RuleDraft
@@ -59,7 +59,7 @@ async def write(
     """
     author = Author(TEMPLATE)
     if writer and not context.benign:
-        conversation = Conversation(writer.model, ConversationLimits(writer.deadline_seconds, CALLS_MAX))
+        conversation = Conversation(writer.model, writer.deadline_seconds, CALLS_MAX)
         question = build_question(writer.prompt, variables(context, f"LOG-{writer.token()}"), RuleAnswer)
         try:
             async with conversation.deadline():

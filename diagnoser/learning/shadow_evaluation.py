@@ -117,7 +117,6 @@ def proves(plan: Plan, claim: Claim, record: DiagnosisRecord) -> bool:
 
 
 def learned_rule_hits(snapshot: RuleSnapshot, record: DiagnosisRecord, log: AttemptLog, facts: Facts) -> list[RuleHit]:
-    """Learned rules that decided this attempt, or would have."""
     return [*_decided(snapshot, record, log, facts.job.tenant), *_would_decide(snapshot, record, log, facts)]
 
 

@@ -115,7 +115,6 @@ def names_cause(answer: Answer) -> bool:
 
 
 def cited_lines(cited: Sequence[Quote], context: CheckContext) -> tuple[Line, ...]:
-    """The lines that say what is quoted, each once."""
     return tuple(dict.fromkeys(filter(None, (_cited_line(cite, context) for cite in cited))))
 
 

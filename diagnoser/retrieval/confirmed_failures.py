@@ -11,26 +11,11 @@ import structlog
 from diagnoser.adapters.sql.feedback import FeedbackRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.localize import suspect_nodes
-from diagnoser.model import (
-    Advice,
-    AttemptKey,
-    ConfirmedFailure,
-    DecisionBasis,
-    Diagnosis,
-    Evidence,
-    Facts,
-    Feedback,
-    FeedbackVerdict,
-    Lesson,
-    Line,
-    Precedent,
-    RootCause,
-    Signature,
-    Similar,
-    Suspect,
-    rules_verdict,
-)
+from diagnoser.model.diagnosis import Advice, DecisionBasis, Diagnosis, Precedent, RootCause, Suspect, rules_verdict
 from diagnoser.model.errors import Conflict, DiagnoserError, ModelFailed, ModelFailure, NotFound
+from diagnoser.model.evidence import Evidence, Line
+from diagnoser.model.feedback import ConfirmedFailure, Feedback, FeedbackVerdict, Lesson, Signature, Similar
+from diagnoser.model.jobs import AttemptKey, Facts
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
@@ -293,7 +278,8 @@ class ConfirmedFailures:
         remaining = await analysis.analyze_without(lines, log, facts)
         if not precedents.ended_well(evidence, lines, remaining):
             return None
-        return _cleared(diagnosis, remaining, found.judged, self.policy)
+        cleared = _decided(remaining, found.judged, SURE, self.policy, {})
+        return replace(cleared, precedent=_precedent(found.judged, diagnosis))
 
     async def search(self, attempt: AttemptKey, query: str, limit: int) -> list[SearchResult]:
         """Lines and templates of one attempt, the best first."""
@@ -443,12 +429,6 @@ def _objection(diagnosis: Diagnosis, judged: Sequence[ConfirmedFailure]) -> str:
 def _objected(diagnosis: Diagnosis, judged: ConfirmedFailure, why: str) -> Diagnosis:
     said = f"{judged.by} said {judged.type} of the same failure in {judged.attempt.job}; {why}"
     return replace(diagnosis, needs_review=diagnosis.needs_review or said)
-
-
-def _cleared(before: Diagnosis, remaining: Diagnosis, judged: ConfirmedFailure, policy: Policy) -> Diagnosis:
-    """The verdict without the line that is no failure."""
-    decided = _decided(remaining, judged, SURE, policy, {})
-    return replace(decided, precedent=_precedent(judged, before))
 
 
 def _decided(

@@ -10,20 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from diagnoser.localize.progress import ProgressTimeline
-from diagnoser.model import (
-    LIKELY_LINE,
-    AttemptKey,
-    ConfirmedFailure,
-    Diagnosis,
-    Evidence,
-    Lesson,
-    Line,
-    Mark,
-    RootCause,
-    Signature,
-    Stream,
-    Traceback,
-)
+from diagnoser.model.diagnosis import LIKELY_LINE, Diagnosis, RootCause
+from diagnoser.model.evidence import Evidence, Line, Mark, Traceback
+from diagnoser.model.feedback import ConfirmedFailure, Lesson, Signature
+from diagnoser.model.jobs import AttemptKey
+from diagnoser.model.lines import Stream
 from diagnoser.model.taxonomy import FailureType, Outcome
 from diagnoser.retrieval import hashing, signature
 
@@ -114,7 +105,6 @@ def lesson_of(evidence: Evidence, root: Line | None, family: str, named: Line | 
 
 
 def find_line(evidence: Evidence, wanted: str) -> Line | None:
-    """The first line of the job that has this shape."""
     shapes = LineShapes(evidence)
     for line in evidence.job_lines:
         if shapes.of(line) == wanted:

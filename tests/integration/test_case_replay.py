@@ -11,7 +11,7 @@ import pytest
 
 from diagnoser.compress import Compressor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
-from diagnoser.learning.case_replay import CaseReplayConfig, CaseReplayer, label_of
+from diagnoser.learning.case_replay import CaseReplayer, label_of
 from diagnoser.learning.replay_history import ReplayHistory
 from diagnoser.model import LearnedState
 from diagnoser.model.taxonomy import FailureType
@@ -29,7 +29,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Site]:
 
 def replayer(here: Site, now: float = NOW, version: str = "1.0") -> CaseReplayer:
     history = ReplayHistory(here.store, AttemptLogs(here.store, Compressor))
-    return CaseReplayer(history, here.registry, lambda: now, CaseReplayConfig(version))
+    return CaseReplayer(history, here.registry, lambda: now, version)
 
 
 async def test_a_correction_is_replayed_until_the_rules_have_it_right(here: Site) -> None:

@@ -6,13 +6,7 @@ import json
 import pytest
 from pydantic import BaseModel
 
-from diagnoser.failure_agent.conversation import (
-    Conversation,
-    ConversationLimits,
-    Question,
-    build_question,
-    request_tokens,
-)
+from diagnoser.failure_agent.conversation import Conversation, Question, build_question, request_tokens
 from diagnoser.llm import prompt
 from diagnoser.model.errors import ModelFailed, ModelFailure
 from diagnoser.ports import ModelAnswer, ModelRequest, ModelSample
@@ -67,7 +61,7 @@ def question() -> Question[Count]:
 
 
 def conversation(model: ScriptedModel, calls: int = 5, tokens: int = 0) -> Conversation:
-    return Conversation(model, ConversationLimits(30.0, calls, tokens))
+    return Conversation(model, 30.0, calls, tokens)
 
 
 def failed(reason: ModelFailure, retry_after: float | None = None) -> ModelFailed:
@@ -197,7 +191,7 @@ async def test_tokens_that_the_server_does_not_count_are_estimated() -> None:
 
 async def test_what_passes_the_deadline_is_a_timeout() -> None:
     """Of the model and of nothing else: an answer that never comes."""
-    talk = Conversation(ScriptedModel(said(3)), ConversationLimits(0.01, 5))
+    talk = Conversation(ScriptedModel(said(3)), 0.01, 5)
     with pytest.raises(ModelFailed) as raised:
         async with talk.deadline():
             await asyncio.Event().wait()

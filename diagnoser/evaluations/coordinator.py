@@ -19,6 +19,7 @@ from diagnoser.evaluations.progress import job_of
 from diagnoser.evaluations.reporting import LogReporter
 from diagnoser.evaluations.runner import log_of
 from diagnoser.evaluations.runtime_estimates import RuntimeEstimates, estimate_runtimes
+from diagnoser.evaluations.schedule import rescheduled
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.model.evaluations import (
     TRIALS_OVER,
@@ -454,7 +455,7 @@ class Coordinator:
             running.append(replace(placed, start=placed.start - begun, end=placed.end - begun))
         # In a thread: thousands of trials take seconds, in which batches end and the progress is shown.
         schedule = await asyncio.to_thread(
-            self.planner,
+            rescheduled,
             progress.run.suite,
             await self._expected(progress),
             nodes,

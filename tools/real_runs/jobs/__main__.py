@@ -2,10 +2,10 @@
 
 ``python -m tools.real_runs.jobs DEV HELD_OUT [--generation 8]``: families, launchers and faults stand in
 ``seventh.yaml`` and ``eighth.yaml``, the programs in ``../trainers/shops.py`` and ``labs.py``. Needs root; of apt pdsh,
-clustershell, parallel, supervisor, s6, moreutils, ninja-build, and for the eighth slurm, munge, ruby-foreman, dsh, jq,
-gawk, redis-server; of npm concurrently and npm-run-all; and in $SHOPS the environments venv-hf (trl, datasets),
-venv-flow (submitit, prefect, kedro, hydra-joblib-launcher, honcho), venv-lab (what ``labs.py`` imports), venv-sb
-(speechbrain) and venv-ops (ansible-core, doit, dvc, mpich).
+clustershell, parallel, supervisor, s6, moreutils, ninja-build, and for the eighth slurm, munge, ruby-foreman, dsh, jq
+and gawk; of npm concurrently and npm-run-all; and in $SHOPS the environments venv-hf (trl, datasets), venv-flow
+(submitit, prefect, kedro, hydra-joblib-launcher, honcho), venv-lab (what ``labs.py`` imports, torchx) and
+venv-ops (ansible-core, doit, dvc, mpich).
 """
 
 import argparse
@@ -80,7 +80,8 @@ class Plan:
     @property
     def outer(self) -> str:
         """Where the launcher runs."""
-        return self.nodes[0] if len(self.nodes) == 1 and self.kind != "pool" else "login01"
+        alone = len(self.nodes) == 1 and self.kind != "pool"
+        return self.nodes[0] if alone or "one_node" in LAUNCHERS[self.launcher] else "login01"
 
     def node_of(self, rank: int) -> str:
         return self.nodes[rank * len(self.nodes) // self.world]
@@ -310,7 +311,9 @@ def _place(
     ended = [line for line in log if re.search(told.replace("{rank}", r"\d+").replace("{node}", r"[\w-]+"), line)]
     words = told.replace("{rank}", str(rank)).replace("{node}", node)
     known = any(owners[n - 1][0] == rank for n in root)
-    said = [line for line in (ended if known else ended[:1]) if re.search(words, line)]  # the first to end ends the others
+    said = [
+        line for line in (ended if known else ended[:1]) if re.search(words, line)
+    ]  # the first to end ends the others
     hosts = [log[n] for n in range(len(log) - 2) if re.search(rf"\brank +: {rank} \(", log[n + 1]) and "host" in log[n]]
     about = [*(log[n - 1] for n in root), *said, *hosts]
     heads = [*(owners[n - 1] for n in root), *(_whose(plan, line) for line in [*said, *hosts])]

@@ -1,8 +1,7 @@
-"""Small programs of the eighth generation, as ``shops.py`` has those of the seventh: ``labs.py FRAMEWORK``."""
+"""Small programs of the eighth generation, as ``shops.py`` has those of the seventh: ``labs.py FRAMEWORK``;
+those of eight further families (first_sight.csv) are no more."""
 
 import json
-import os
-import runpy
 import sys
 import time
 from pathlib import Path
@@ -77,32 +76,6 @@ def torchtnt():
     torch.save(unit.module.state_dict(), f"unit-{RANK}.pt")
 
 
-def ppe():
-    """PyTorch Pfn Extras."""
-    import pytorch_pfn_extras as ppe
-    import torch
-    from pytorch_pfn_extras.training import extensions
-
-    _group()
-    model, rows = _model(), _pairs()
-    wrapped = torch.nn.parallel.DistributedDataParallel(model) if WORLD > 1 else model
-    optimizer = torch.optim.SGD(wrapped.parameters(), lr=0.2)
-    watched = [extensions.LogReport(trigger=(5, "iteration")), extensions.snapshot(target=model)]
-    watched += [extensions.PrintReport(["epoch", "iteration", "train/loss", "elapsed_time"])][RANK:]
-    given = at("config2", settings={"iters_per_epoch": 10, "out_dir": f"result{RANK}", "extensions": watched})
-    manager = ppe.training.ExtensionsManager({"main": wrapped}, optimizer, RUN.steps // 10, **given.settings)
-    while not manager.stop_trigger:
-        for batch in torch.utils.data.DataLoader(rows[:80], batch_size=8):
-            with manager.run_iteration():
-                loss = _loss(wrapped, batch)
-                ppe.reporting.report({"train/loss": loss.item()})
-                loss.backward()
-                optimizer.step()
-                optimizer.zero_grad()
-                step(manager.iteration, model=model, manager=manager)
-    at("save", model=model)
-
-
 def fairscale():
     import torch
     from fairscale.nn.data_parallel import ShardedDataParallel
@@ -120,102 +93,7 @@ def fairscale():
         if number % 4 == 0:
             print(f"iter {number}: loss {loss.item():.4f}, time {time.perf_counter() % 9:.2f}ms, mfu -100.00%")
         step(number, model=model)
-    optimizer.consolidate_state_dict(recipient_rank=ANY)
     at("save", model=model)
-    if RANK == 0:
-        torch.save(optimizer.state_dict(), "oss.pt")
-
-
-def webdataset():
-    import torch
-    import webdataset as wds
-
-    _group()
-    with wds.ShardWriter(f"r{RANK}-%03d.tar", maxcount=64, verbose=1) as sink:
-        for number, row in enumerate(ROWS * 2):
-            sink.write({"__key__": f"{number:06d}", "txt": row["text"], "cls": row["label"]})
-    got = at("data", urls=f"r{RANK}-{{000..007}}.tar", workers=2)
-
-    def tokens(text):
-        return torch.tensor([ord(letter) % 64 for letter in text[:13].ljust(13)])
-
-    data = wds.WebDataset(got.urls, shardshuffle=False, empty_check=False, nodesplitter=lambda urls: urls)
-    data = at("data2", data=data.decode().to_tuple("txt", "cls").map_tuple(tokens, int).batched(8)).data
-    model = _model()
-    wrapped = torch.nn.parallel.DistributedDataParallel(model) if WORLD > 1 else model
-    optimizer = torch.optim.AdamW(wrapped.parameters(), lr=3e-3)
-    loader = wds.WebLoader(data, batch_size=None, num_workers=got.workers).repeat(2).slice(RUN.steps)
-    for number, (batch, _) in enumerate(loader, 1):
-        loss = _loss(wrapped, (batch[:, :-1], batch[:, 1:]))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if number % 5 == 0:
-            say("train", step=number, loss=round(loss.item(), 3))
-        step(number, model=model, loader=loader)
-    at("save", model=model)
-
-
-def _encode(row):
-    number, text = row
-    got = step(number, ANY, text=text)
-    return {"tokens": [ord(letter) % 64 for letter in got.text][:13], "label": ROWS[number]["label"]}
-
-
-def litdata():
-    import litdata as ld
-
-    rows = [(number, row["text"]) for number, row in enumerate(ROWS[: RUN.steps])]
-    given = at("config", settings={"output_dir": "chunks", "num_workers": 2, "chunk_bytes": "2KB"}).settings
-    ld.optimize(_encode, at("data", rows=rows).rows, **given)
-    at("save", rank=ANY, folder="chunks")
-    count = sum(1 for _ in ld.StreamingDataLoader(ld.StreamingDataset("chunks"), batch_size=4, num_workers=2))
-    say("read back", batches=count)
-
-
-def _tiny(folder="tiny"):
-    import transformers as hf
-
-    words = shops._tokenizer()
-    words.bos_token = words.eos_token
-    shape = {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 64}
-    hf.GPT2LMHeadModel(hf.GPT2Config(vocab_size=len(words), **shape)).save_pretrained(folder)
-    words.save_pretrained(folder)
-    return at("model", folder=folder).folder
-
-
-TASK = """task: shard_words
-dataset_path: json
-dataset_kwargs: {data_files: {validation: rows.jsonl}}
-validation_split: validation
-output_type: multiple_choice
-doc_to_text: "{{text}}"
-doc_to_target: label
-doc_to_choice: ["token", "shard"]
-metric_list: [{metric: acc, aggregation: mean, higher_is_better: true}]
-"""
-
-
-def lm_eval():
-    Path(f"tasks{RANK}").mkdir()
-    os.chdir(f"tasks{RANK}")
-    Path("rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:48]))
-    got = at("config", task=TASK, words=["--tasks", "shard_words", "--batch_size", "4", "--device", "cpu"])
-    Path("shard_words.yaml").write_text(got.task)
-    at("data", folder=".")
-    sys.argv[1:] = ["--model", "hf", "--model_args", f"pretrained={_tiny()}", "--include_path", ".", *got.words]
-    from lm_eval.models import huggingface
-
-    call, seen = huggingface.HFLM._model_call, []
-
-    def counted(self, *given, **more):
-        seen.append(1)
-        step(len(seen), model=self)
-        return call(self, *given, **more)
-
-    huggingface.HFLM._model_call = counted
-    runpy.run_module("lm_eval", run_name="__main__")
-    at("save", folder=".")
 
 
 def datatrove():
@@ -256,71 +134,6 @@ def sentencepiece():
                 say("packed", documents=number, bytes=packed.tell())
 
 
-def haiku():
-    import haiku as hk
-    import jax
-    import jax.numpy as jnp
-    import numpy as np
-    import optax
-
-    if WORLD > 1:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(
-            f"127.0.0.1:{os.environ['MASTER_PORT']}",
-            WORLD,
-            RANK,
-            initialization_timeout=60,
-            heartbeat_timeout_seconds=10,
-            shutdown_timeout_seconds=10,
-        )
-    say("devices", here=jax.local_device_count(), all=jax.device_count())
-    got = at("config", width=32, lr=1e-2)
-    net = hk.without_apply_rng(hk.transform(lambda x: hk.nets.MLP([got.width, 64])(hk.Embed(64, got.width)(x))))
-    tokens = at("data", tokens=np.random.default_rng(RANK).integers(0, 64, (RUN.steps, 8, 13))).tokens
-    params, rule = jax.jit(net.init)(jax.random.key(1), jnp.zeros((8, 12), int)), optax.sgd(got.lr)
-    params = at("model", params=params).params
-    state = rule.init(params)
-
-    def loss_of(params, batch):
-        logits = net.apply(params, batch[:, :-1])
-        return optax.softmax_cross_entropy_with_integer_labels(logits, batch[:, 1:]).mean()
-
-    @jax.jit
-    def after(params, state, grads):
-        updates, state = rule.update(
-            jax.tree.map(lambda part: part.mean(0) if WORLD > 1 else part, grads), state, params
-        )
-        return optax.apply_updates(params, updates), state, optax.global_norm(grads)
-
-    grads_of = jax.jit(jax.value_and_grad(loss_of))
-    for number in range(1, RUN.steps + 1):
-        loss, grads = grads_of(params, at("batch" if number == RUN.strike else "", batch=tokens[number - 1]).batch)
-        if WORLD > 1:
-            from jax.experimental import multihost_utils
-
-            grads = multihost_utils.process_allgather(grads)
-        params, state, norm = after(params, state, grads)
-        if number % 5 == 0:
-            say("train", step=number, loss=float(loss), norm=float(norm))
-        step(number, params=params)
-    at("save", params=params)
-
-
-def convert():
-    """A checkpoint into the format of an inference engine, then a few lines by it."""
-    import ctranslate2
-    from ctranslate2.converters import TransformersConverter
-
-    given = at("config", settings={"quantization": "int8", "force": True}, folder=_tiny())
-    TransformersConverter(given.folder).convert(f"ct2-{RANK}", **given.settings)
-    engine = ctranslate2.Generator(at("save", folder=f"ct2-{RANK}").folder, device="cpu", intra_threads=1)
-    for number in range(1, RUN.steps + 1):
-        start = step(number, start=["the", "model"]).start
-        said = engine.generate_batch([start], max_length=8)[0].sequences[0]
-        if number % 10 == 0:
-            say("generated", prompt=number, words=" ".join(said))
-
-
 def gguf():
     """A part of a model into one file of llama.cpp's format."""
     import gguf
@@ -341,27 +154,6 @@ def gguf():
     writer.close()
     at("save", path=path)
     say("read back", tensors=len(gguf.GGUFReader(path).tensors))
-
-
-def huey():
-    """A queue in SQLite, whose consumer starts two processes."""
-    import subprocess
-
-    work = subprocess.Popen(["huey_consumer", "labs.QUEUE", "-w", "2", "-k", "process"])
-    time.sleep(2)
-    at("config", rank=ANY)
-    try:
-        say("sum", total=sum(result(blocking=True, timeout=60) for result in [PART(part) for part in range(4)]))
-    finally:
-        work.terminate()
-        work.wait()
-
-
-if sys.argv[-1] in ("huey", "process"):  # the program, and the consumer that it starts
-    from huey import SqliteHuey
-
-    QUEUE = SqliteHuey("train", filename="queue.db")
-    PART = QUEUE.task(name="train_part")(shops.train_part)
 
 
 def _ids(part):
@@ -388,29 +180,6 @@ def tokenizers():
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         say("encoded", tokens=sum(pool.imap_unordered(_ids, range(4))))
     at("save", rank=ANY)
-
-
-def rq():
-    """A queue in Redis with two workers, each of which forks for a job."""
-    import subprocess
-
-    from redis import Redis
-    from rq import Queue, Retry, Worker  # noqa: F401
-
-    port = os.environ["MASTER_PORT"]
-    server = subprocess.Popen(["redis-server", "--port", port, "--save", "", "--dir", ".", "--loglevel", "warning"])
-    time.sleep(1)
-    given = at("config", rank=ANY, url=f"redis://127.0.0.1:{port}", function=shops.train_part)
-    queue = Queue("train", connection=Redis.from_url(f"redis://127.0.0.1:{port}"))
-    jobs = [queue.enqueue(given.function, part, job_id=f"train-part-{part}") for part in range(4)]
-    work = [sys.executable, "-m", "rq.cli", "worker", "--burst", "--url", given.url, "train"]
-    workers = [subprocess.Popen([*work, "--name", f"worker-{number}"]) for number in range(2)]
-    codes = [worker.wait() for worker in workers]
-    states = [str(job.get_status(refresh=True)) for job in jobs]
-    server.terminate()
-    say("queue is empty", workers=codes, jobs=states)
-    if any("finished" not in state.lower() for state in states):
-        sys.exit(1)
 
 
 if __name__ == "__main__":

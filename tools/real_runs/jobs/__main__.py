@@ -365,7 +365,7 @@ def main() -> None:
             started = stack.enter_context(cluster.running("lab", 4, cpus=8, settings=settings))
             SLURM.update(SLURM_CONF=started.environment["SLURM_CONF"])
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        pool.submit(lambda: [make(plan) for plan in on_slurm])  # one at a time: one would preempt the other
+        pool.submit(lambda: list(map(make, on_slurm)))  # one at a time: one would preempt the other
         list(pool.map(make, others))
 
 

@@ -5,7 +5,7 @@ shows of a printer holds for all of its lines. Pods and containers are ranks onl
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from functools import cached_property
 from itertools import chain
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from diagnoser.compress.delta import Delta
 from diagnoser.compress.record_lines import OpenedLine
-from diagnoser.dialects import launchers, mentions, rank_tables
+from diagnoser.dialects import launchers, mentions
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.replicas import pod_ranks
 from diagnoser.model import Stream
@@ -32,9 +32,7 @@ class PrinterRanks:
         instances = _Printers()
         processes = defaultdict[Stream, _Printers](_Printers)
         nameless = defaultdict[Stream, list[int]](list)
-        texts = list[str]()
         for stream, line in lines:
-            texts.append(line.texts[0])
             name = line.learned_name or line.process
             if line.instance:
                 instances.add(line.instance, line)
@@ -42,7 +40,6 @@ class PrinterRanks:
                 processes[stream].add(f"{line.instance}{name}", line)
             elif line.record is not NO_RECORD and not line.instance:
                 nameless[stream].append(line.record.number)
-        instances.read_tables(texts)
         self._of_instances = _ranks_of_instances(instances)
         self._of_processes = {stream: _ranks_of_processes(seen) for stream, seen in processes.items()}
         self._numbered = {stream for stream, numbers in nameless.items() if _tell_apart(numbers)}
@@ -80,12 +77,6 @@ class _Printers:
             self.sizes.update(mentions.world_sizes(text))
             self.sizes.update(int(rank) + 1 for rank in mentions.named(Tells.FAILED, text))
             self._ranks[name].update(map(int, mentions.named(Tells.SELF, text)))
-
-    def read_tables(self, texts: Sequence[str]) -> None:
-        """Add the ranks that tables of the log give to the printers' names."""
-        if self.names:
-            for name, rank in rank_tables.named_ranks(texts, self.names).items():
-                self._ranks[name].add(rank)
 
     @property
     def are_shared(self) -> bool:

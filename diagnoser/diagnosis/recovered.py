@@ -1,6 +1,5 @@
 """Whether the job went on after a candidate."""
 
-import signal
 from bisect import bisect_right
 from collections import defaultdict
 from functools import cached_property
@@ -35,7 +34,6 @@ class RecoveryCheck:
     def __init__(self, evidence: Evidence, timeline: ProgressTimeline, loops: Loops) -> None:
         self._lines, self._timeline = evidence.lines, timeline
         self._loops = loops
-        self._is_shared = len({line.speaker for line in evidence.lines if line.stream.from_job}) > 1
         self._deaths = {report.line: report for report in evidence.exits if report.failed}
 
     def __call__(self, candidate: Candidate) -> bool:
@@ -47,7 +45,7 @@ class RecoveryCheck:
         if self._died_of(candidate):
             return False
         if candidate.last_words:
-            return self._began_anew(line)
+            return False
         if candidate.type in _DEATHS:
             return self._timeline.went_on(line, _BUFFERED)
         return self._turned_on(line) or self._went_on(candidate)
@@ -77,34 +75,11 @@ class RecoveryCheck:
         line = self._lines[candidate.line]
         if not candidate.logged:
             return self._timeline.went_on(line)
-        return self._killed_later(candidate) or self._timeline.went_on(line, 0)
+        return self._timeline.went_on(line, 0)
 
     def _calmed(self, candidate: Candidate) -> bool:
         """Whether the loss came back after a line that only tells of it."""
         return candidate.role is Role.SYMPTOM and self._timeline.calmed(self._lines[candidate.line])
-
-    def _began_anew(self, line: Line) -> bool:
-        """Whether a process that printed its last words trained again. Steps of others show nothing of it, and where
-        the line shows no rank while several processes speak, any step may be theirs."""
-        if line.rank >= 0:
-            return self._timeline.lived_on(line, (line.rank,), _BUFFERED)
-        if self._is_shared:
-            return False
-        return self._timeline.went_on(line, _BUFFERED)
-
-    def _killed_later(self, candidate: Candidate) -> bool:
-        """Whether its process is reported killed from outside: no error that a program catches does that to it."""
-        rank = self._lines[candidate.line].rank
-        for report in self._deaths.values():
-            if report.signal != signal.SIGKILL:
-                continue
-            if report.line <= candidate.line:
-                continue
-            if rank < 0:
-                return True
-            if rank in report.ranks:
-                return True
-        return False
 
     def _died_of(self, candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""

@@ -247,7 +247,6 @@ _WORLD_SIZE = re.compile(
 _NODE_COUNT = re.compile(
     r"(?i)(?<![a-z])(?:slurm_|pet_)?(?:n_?nodes|num_(?:nodes|machines|hosts))\b[\"' :=]{1,4}(\d{1,5})\b(?!:)"
 )
-_NOTED_RANK = re.compile(r"(?<![\w.-])(?:(?:world|global)_)?rank=(\d{1,6})\b")
 _STATED_HOST = re.compile(
     rf"(?i)(?:(?<![\w.-])(?:host|node)(?:_?name)?[\"']? ?[=:] ?[\"']?|, host )((?-i:{MACHINE}))(?![\w:])"
 )
@@ -261,15 +260,6 @@ _PLACED_ADDRESSES = (
     re.compile(r"(?P<node>[A-Za-z][\w.-]*):\d+:\d+ \[\d+\] NCCL INFO .*\[\d+\]\w+:(?P<ip>\d+\.\d+\.\d+\.\d+)<"),
     re.compile(r"\b(?P<node>[A-Za-z][\w-]*\d[\w.-]*) \(?(?P<ip>\d+\.\d+\.\d+\.\d+)\)?"),
     re.compile(r"\b(?P<ip>\d+\.\d+\.\d+\.\d+)\s+(?P<node>[A-Za-z][\w-]*\d[\w.-]*)\s*$"),
-)
-_ADDRESS_OF_PROCESS = re.compile(r"\bpid=(?P<pid>\d{1,8}), ip=(?P<ip>\d{1,3}(?:\.\d{1,3}){3})\b")
-_HOST_OF_PROCESS = (
-    re.compile(
-        rf"(?i)\bhost(?:name)?[ =:]{{1,2}}(?P<node>(?-i:{MACHINE}))[ ,;]{{1,3}}pid[ =:]{{1,2}}(?P<pid>\d{{1,8}})\b"
-    ),
-    re.compile(
-        rf"(?i)\bpid[ =:]{{1,2}}(?P<pid>\d{{1,8}})[ ,;]{{1,3}}host(?:name)?[ =:]{{1,2}}(?P<node>(?-i:{MACHINE}))"
-    ),
 )
 _ASSIGNED = re.compile(rf"\bSuccessfully assigned (?:[\w.-]{{1,100}}/)?([\w.-]{{1,100}}) to ({_NAME})")
 
@@ -320,11 +310,6 @@ def heading_names(text: str) -> list[str]:
     return list(filter(None, match.groups())) if match else []
 
 
-def noted_ranks(text: str) -> list[int]:
-    """Ranks that fields of a message note: ``rank=3``."""
-    return list(map(int, _NOTED_RANK.findall(text)))
-
-
 def process_ids(text: str) -> list[int]:
     """Processes that a line names: ``Worker PID: 771``, ``pid=771``."""
     return list(map(int, _PROCESS.findall(text)))
@@ -342,16 +327,6 @@ def process_rank(text: str) -> tuple[int, int] | None:
 def node_addresses(text: str) -> list[tuple[str, str]]:
     """(address, node) pairs of a line that shows both, as NCCL and tables of hosts do."""
     return [(match["ip"], match["node"]) for place in _PLACED_ADDRESSES if (match := place.search(text))]
-
-
-def process_addresses(text: str) -> list[tuple[int, str]]:
-    """(pid, address) of processes that a line names with both, as Ray does."""
-    return [(int(match["pid"]), match["ip"]) for match in _ADDRESS_OF_PROCESS.finditer(text)]
-
-
-def process_hosts(text: str) -> list[tuple[int, str]]:
-    """(pid, node) of a process that says where it runs: ``TaskRunner hostname: gpu-014, PID: 2311``."""
-    return [(int(match["pid"]), match["node"]) for form in _HOST_OF_PROCESS if (match := form.search(text))]
 
 
 def is_device(name: str) -> bool:

@@ -1,7 +1,7 @@
 """Where programs say on which node each rank runs: sentences, ranges, maps, and tables with a header."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
@@ -62,31 +62,11 @@ FORMS = (
         ("worker 3 on gpu-07 died with exit code 1", (3,), "gpu-07"),
     ),
 )
-_HINT = re.compile(r"(?i)rank|data for node|(?:worker|task|trainer|process)[ :=#]{1,2}\d+ (?:on|at) ")
-_MAP = re.compile(r"\{([^{}\n]{5,8000})\}")
-_OF_MAP = re.compile(r"(?i)rank|node|host|place|topology|world")
-_PAIR = re.compile(rf"[\"']?(\d{{1,6}})[\"']? ?: ?[\"']({MACHINE})[\"']")
-_NAME = r"(?<![\w.@/-])(?P<name>[A-Za-z][\w.@/-]{0,100}+)"
-_BESIDE_RANK = (
-    re.compile(
-        r"(?i)\brank[ :=#]{1,2}(?P<rank>\d{1,6}) ?(?:->|=>|=|:|is|on|runs on|assigned to) {0,2}"
-        rf"(?:(?:pod|actor|worker) )?{_NAME}"
-    ),
-    re.compile(
-        rf"(?i){_NAME}(?: (?:was|has been|registered|joined|started|runs|assigned)){{0,2}} ?"
-        r"(?:->|=>|=|:|is|has|gets|got|as|to) {0,2}(?:(?:global|world) )?rank[ :=#]{1,2}"
-        r"(?P<rank>\d{1,6})\b"
-    ),
-)
-"""``rank 3 -> llm-ab12``, ``actor-7f registered as rank 3``."""
-_LONGEST = 2_000
-"""Characters of a line that are read for names."""
+_HINT = re.compile(r"(?i)rank|(?:worker|task|trainer|process)[ :=#]{1,2}\d+ (?:on|at) ")
 _RULE = re.compile(r"[\s|+=│┃─━╇╪├┤┼-]+")
 _CELLS = re.compile(r"[^\s|│┃]+")
 _RANK_CELL = re.compile(r"(?i)(?:global[_-]?|world[_-]?|mpi[_-]?)?rank(?:_?id)?|#rank")
 _NODE_CELL = re.compile(r"(?i)(?:host|node|machine)(?:[_-]?(?:name|id|ip))?|hosts|nodes|ip|address")
-_DATA_FOR_NODE = re.compile(rf"Data for node: ({MACHINE})")
-_PROCESS_RANK = re.compile(r"\bProcess rank: (\d{1,6})")
 _MOST_CELLS = 12
 _MOST_RANKS, _MOST_OF_LINE = 65_536, 1_024
 _MACHINE = re.compile(MACHINE)
@@ -103,60 +83,19 @@ def read(texts: Iterable[str]) -> dict[int, str]:
 def statements(texts: Iterable[str]) -> Iterator[tuple[int, dict[int, str]]]:
     """(index, rank -> node) of each line that says where ranks run; a header, or a line about a node, places none."""
     table: _Table | None = None
-    map_node = ""
     for index, text in enumerate(texts):
         if table and table.takes(text):
             yield index, dict(table.row(text))
             continue
         table = _header(text)
-        placed = dict(_map(text))
-        if _HINT.search(text):
-            placed.update(_sentence(text))
-            map_node = _node_of_map(text) or map_node
-            placed.update(_process_of_map(text, map_node))
-        if placed or table or (map_node and map_node in text):
+        placed = dict(_sentence(text)) if _HINT.search(text) else {}
+        if placed or table:
             yield index, placed
-
-
-def named_ranks(texts: Iterable[str], names: Set[str]) -> dict[str, int]:
-    """Name -> rank of those names, of pods, actors or services, that stand in a table of ranks or beside a rank."""
-    ranks = dict[str, int]()
-    place = -1
-    for text in texts:
-        cells = _CELLS.findall(text[:400])[:_MOST_CELLS]
-        number = cells[place] if 0 <= place < len(cells) else ""
-        if _is_number(number):
-            ranks.update(dict.fromkeys(names & set(cells), int(number)))
-        elif not _RULE.fullmatch(text):
-            place = _first(cells, _RANK_CELL) if len(cells) > 1 else -1
-            ranks.update(_named_beside(text[:_LONGEST], names))
-    return ranks
 
 
 def _is_number(cell: str) -> bool:
     """Whether a cell may be a rank."""
     return cell.isdecimal() and len(cell) <= 6
-
-
-def _named_beside(text: str, names: Set[str]) -> Iterator[tuple[str, int]]:
-    if "rank" not in text.lower():
-        return
-    for form in _BESIDE_RANK:
-        match = form.search(text)
-        if match and match["name"] in names:
-            yield match["name"], int(match["rank"])
-
-
-def _node_of_map(text: str) -> str:
-    """The node that Open MPI's map of a job goes on to."""
-    node = _DATA_FOR_NODE.search(text)
-    return node[1] if node else ""
-
-
-def _process_of_map(text: str, node: str) -> Iterator[tuple[int, str]]:
-    process = _PROCESS_RANK.search(text)
-    if process and node:
-        yield int(process[1]), node
 
 
 @cache
@@ -180,22 +119,6 @@ def ranks_of(text: str) -> Iterator[int]:
         bounds = [int(number) for number in re.findall(r"\d{1,6}", part)]
         if bounds:
             yield from range(bounds[0], bounds[-1] + 1)
-
-
-def _map(text: str) -> Iterator[tuple[int, str]]:
-    """Of a map of ranks to nodes, as Python or JSON print it: all of its values are names of machines."""
-    match = _MAP.search(text) if "{" in text else None
-    if match is None:
-        return
-    if not _OF_MAP.search(text):
-        return
-    pairs = _PAIR.findall(match[1])
-    if len(pairs) < 2:
-        return
-    if len(pairs) != match[1].count(":"):
-        return
-    for rank, node in pairs:
-        yield int(rank), node
 
 
 @dataclass(frozen=True, slots=True)

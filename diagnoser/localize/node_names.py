@@ -6,7 +6,7 @@ runs on it. The names are taken as the log shows them; nothing is looked up.
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from types import MappingProxyType
 
@@ -145,23 +145,7 @@ def _addresses(evidence: Evidence) -> dict[str, str]:
         for address, node in mentions.node_addresses(line.body):
             if _is_shared(address, node):
                 votes[address][node] += 1
-    for address, node in _addresses_by_process(evidence):
-        votes[address][node] += 1
     return {address: counts.most_common(1)[0][0] for address, counts in votes.items()}
-
-
-def _addresses_by_process(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """(address, node) of a process that some line names with its address, and another one with its node."""
-    nodes, addresses = defaultdict[int, set[str]](set), defaultdict[int, set[str]](set)
-    for line in evidence.lines:
-        for pid, host in mentions.process_hosts(line.body):
-            nodes[pid].add(host)
-        for pid, place in mentions.process_addresses(line.text):
-            addresses[pid].add(place)
-    for pid in nodes.keys() & addresses.keys():
-        node, address = only(nodes[pid]), only(addresses[pid])
-        if node and address and _is_shared(address, node):
-            yield address, node
 
 
 def _is_shared(address: str, node: str) -> bool:

@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, filterfalse
 from operator import attrgetter
@@ -24,14 +24,8 @@ _RECORD = re.compile(
     r"\s{0,4}[\[(]?(?:\d{4}[-/]\d\d[-/]\d\d[T ]|\d\d:\d\d:\d\d|[IWEF]\d{4} |(?:DEBUG|INFO|WARNING|ERROR)\b)"
 )
 """How a logger begins."""
-_OF_OTHERS = re.compile(r"Killed|Terminated|Aborted|Segmentation fault|Bus error|Floating point|srun:|slurmstepd")
-"""What a shell or launcher says about a process."""
-_UNCAUGHT = re.compile(r"terminate called |libc\+\+abi: terminating")
-"""The last words of a process that nobody caught a C++ exception in: it aborts, and raises nothing any more."""
 _COPIED = 60
 """Longest copied traceback, in lines."""
-_MOST = 100_000
-"""Most ranks of a job."""
 _MESSAGE = 8
 """Longest failure message, in lines."""
 _ABOVE = 2
@@ -370,28 +364,6 @@ def _rank_of_copied(report: _Report) -> int | None:
     return None
 
 
-def _is_uncaught(report: _Report) -> bool:
-    """Whether the line is part of the message by which an uncaught exception ends its process."""
-    return any(_UNCAUGHT.search(line.body) for line in report.lines[max(0, report.at - 2) : report.at + 1])
-
-
-def _rank_raised_next(report: _Report) -> int | None:
-    """The rank whose traceback follows at once on a line without any prefix: what a process writes past Python's own
-    hooks has none."""
-    if _is_uncaught(report):
-        return None
-    line, after = report.line, report.lines[report.at + 1 : report.at + 2]
-    if line.body != line.text or max(line.rank, line.task) >= 0:
-        return None
-    if not after or _OF_OTHERS.search(line.body):
-        return None
-    if (after[0].stream, after[0].number) != (line.stream, line.number + 1):
-        return None
-    if not after[0].body.startswith("Traceback (most recent call last)"):
-        return None
-    return after[0].known_rank
-
-
 def _rank_by_prefix(report: _Report) -> int | None:
     """The rank in front of the line, where the message is a shell's, which knows of no ranks."""
     line = report.line
@@ -402,7 +374,6 @@ _RANK_SOURCES: Mapping[str, _RankSource] = {
     "list of processes": _rank_of_process,
     "message": _rank_in_message,
     "copied traceback": _rank_of_copied,
-    "next traceback": _rank_raised_next,
     "prefix": _rank_by_prefix,
 }
 """The surest first; a later one is asked where all before know no rank."""
@@ -602,17 +573,6 @@ def _prefix(line: Line) -> Prefix:
     if line.body != line.text:
         return read_prefix(split_prefix(line.text.encode())[0])
     return Prefix()
-
-
-def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
-    """The one rank of a job of known size that did not complain of its peer, where all others did."""
-    sizes = _world_sizes(evidence.lines)
-    silent = set(range(min(max(sizes, default=0), _MOST))).difference(complained)
-    if (len(silent), len(sizes)) != (1, 1):
-        return None
-    if not complained:
-        return None
-    return silent.pop()
 
 
 def _world_sizes(lines: Iterable[Line]) -> set[int]:

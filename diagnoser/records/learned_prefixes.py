@@ -14,7 +14,7 @@ from itertools import chain, pairwise, takewhile
 from operator import attrgetter
 from typing import NamedTuple
 
-from diagnoser.dialects import mentions, rank_tables
+from diagnoser.dialects import mentions
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.prefixes import Prefix
 from diagnoser.model.choice import single
@@ -150,7 +150,6 @@ FORMS = (
 )
 """The surest first."""
 _OF_SHELLS = "colon"
-_AROUND = "[](){}<>"
 _LAYERS = 3
 """Most names that stand behind each other: ``pod-7 container``, ``gpu-7 [3]``."""
 _MOST_LINES = 4_000
@@ -316,22 +315,6 @@ def _layer_of(lines: Sequence[str], peeled: _Peel) -> _Layer | None:
         for streams in _candidates(headed, peeled):
             if form.is_sure or streams.are_streams(among, of_shell=form.name == _OF_SHELLS):
                 return _Layer(form, frozenset(streams.values), frozenset(map(stream_names.skeleton, streams.values)))
-    return _column_of(lines, peeled) if len(lines) >= _FEW_LINES else None
-
-
-def _column_of(lines: Sequence[str], peeled: _Peel) -> _Layer | None:
-    """The same for names that look like nothing in particular, as ``bruno`` or ``3``: nearly all lines must have one,
-    and only what streams print tells them."""
-    for form in FORMS:
-        if form.is_head:
-            continue
-        matches = filter(None, map(form.pattern.match, lines))
-        headed = [_Headed(match["value"], match.string[match.end() :]) for match in matches]
-        counts = Counter(line.value for line in headed)
-        names = {name for name, count in counts.items() if count >= _LINES_OF_VALUE and stream_names.may_be_any(name)}
-        streams = _Streams([line for line in headed if line.value in names], peeled)
-        if streams.values.total() >= _TAG_SHARE * len(lines) and streams.are_everywhere:
-            return _Layer(form, frozenset(names), frozenset())
     return None
 
 
@@ -448,17 +431,6 @@ class _Streams:
             return False
         return len(self._headed) >= _LINES_OF_VALUE * len(self.values)
 
-    @property
-    def are_everywhere(self) -> bool:
-        """Whether these are streams by what they print alone, whatever they are called, where all lines have a head."""
-        if self._is_carried:
-            return True
-        if not 2 <= len(self.values) <= _MOST_VALUES:
-            return False
-        if not stream_names.have_no_gap(self.values):
-            return False
-        return self._take_turns and self._print_alike(_MESSAGES)
-
     @cached_property
     def _is_carried(self) -> bool:
         """Whether a traceback has the head on every line: its beginning, frames with their indentation, and what was
@@ -531,13 +503,12 @@ def _shape(body: str) -> str:
 class _Said:
     """What a log says of its streams.
 
-    ranks, noted: name of a stream -> ranks that its lines say they are, and that they note in a field.
+    ranks: name of a stream -> ranks that its lines say they are.
     beginnings: first parts of names -> the names that begin so.
     hosts, sizes: machines and numbers of ranks that any line tells.
     """
 
     ranks: dict[str, set[int]] = field(default_factory=dict)
-    noted: dict[str, set[int]] = field(default_factory=dict)
     beginnings: dict[str, set[str]] = field(default_factory=dict)
     hosts: set[str] = field(default_factory=set)
     sizes: set[int] = field(default_factory=set)
@@ -550,7 +521,6 @@ class _Said:
         """Read a line of the stream whose name has these parts."""
         name = " ".join(parts)
         self.ranks.setdefault(name, set()).update(_ranks_said(body, peeled))
-        self.noted.setdefault(name, set()).update(mentions.noted_ranks(body))
         for count in range(1, len(parts)):
             self.beginnings.setdefault(" ".join(parts[:count]), set()).add(name)
 
@@ -564,10 +534,7 @@ def _with_meaning(layers: Sequence[_Layer], lines: Sequence[str], peeled: _Peel)
         if parts and len(parts) == len(layers):
             said.read_of(parts, body, peeled)
     names, hosts = said.ranks, said.hosts
-    bare_names = {name.strip(_AROUND): name for name in names}
-    tabled = rank_tables.named_ranks(lines, bare_names.keys())
-    stated = {bare_names[name]: rank for name, rank in tabled.items()}
-    stated |= _noted(said.noted) | single(names)
+    stated = single(names)
     rule = None
     if max(map(len, names.values()), default=0) < 2:
         rule = _rank_rule(names.keys(), stated, hosts, said.sizes)
@@ -585,17 +552,6 @@ def _numbered(names: Iterable[str], rule: NumberRule | None, hosts: Collection[s
         return {}
     ranks = {name: rule.rank(stream_names.without(stream_names.host_in(name, hosts), name)) for name in names}
     return {name: rank for name, rank in ranks.items() if rank >= 0}
-
-
-def _noted(ranks: Mapping[str, set[int]]) -> dict[str, int]:
-    """Name -> the rank that its lines note in a field; empty unless each name has one of its own and they count ranks:
-    else the field tells of others."""
-    if max(map(len, ranks.values()), default=0) > 1:
-        return {}
-    stated = single(ranks)
-    if len(set(stated.values())) < len(stated):
-        return {}
-    return stated if stream_names.count_ranks(stated.values()) else {}
 
 
 def _rank_rule(

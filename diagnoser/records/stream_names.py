@@ -89,12 +89,6 @@ def is_none(value: str) -> bool:
     return any(map(_COUNTER.fullmatch, _numbered_words(value) or words))
 
 
-def may_be_any(value: str) -> bool:
-    """Whether it may be a stream's name where only what the streams print tells: it is no role that one process has in
-    turn, as training and evaluation."""
-    return not is_none(value) and (is_numbered(value) or _ROLE.fullmatch(value) is None)
-
-
 def is_counter(word: str) -> bool:
     """Whether a program counts by it."""
     return _COUNTER.fullmatch(word) is not None

@@ -19,7 +19,6 @@ class Candidate:
     raised: the line is an exception as Python or C++ prints it, not a log line that mentions one.
     control_flow: its class is raised on purpose and handled.
     logged: the program caught the error and logged it, without calling it its end.
-    goes_on: it says there how it goes on.
     exit: the line reports that a process ended in failure.
     last_words: its runtime prints such a line only as it ends the process.
     """
@@ -43,7 +42,6 @@ class Candidate:
     raised: bool = False
     control_flow: bool = False
     logged: bool = False
-    goes_on: bool = False
     exit: bool = False
     last_words: bool = False
 

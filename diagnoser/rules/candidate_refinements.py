@@ -1,22 +1,17 @@
 """The refinements of candidates: each shows a candidate as more of the log tells it, or leaves it as it was."""
 
 import re
-from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from diagnoser.model import Evidence, Traceback
+from diagnoser.model import Traceback
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_sources import RuleLog
-from diagnoser.rules.logged_errors import goes_on, is_harmless, is_logged
+from diagnoser.rules.logged_errors import is_harmless, is_logged
 from diagnoser.rules.schema import Role
 
-_TRIES = re.compile(r", in (?:mkdir|makedirs|touch|unlink|remove|rename|replace|rmtree)$")
-"""Frames of functions that try first and make what is missing when that fails."""
 _TASK = re.compile(r"\bRayTaskError\((\w+)\): ray::")
 """Ray names the class of what was raised where the task ran."""
-_QUOTED = 60
-"""Lines below an exception within which the one that it quotes is printed."""
 
 
 def named_by_context(candidate: Candidate, log: RuleLog) -> Candidate:
@@ -96,75 +91,12 @@ def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Cand
     return replace(candidate, type=kind, by=by, why=why, mitigation="", action=None, maturity=None)
 
 
-def at_assert(candidate: Candidate, log: RuleLog) -> Candidate:
-    """A bare AssertionError says nothing: point at the line of the assert statement."""
-    trace = log.trace_of(candidate)
-    if trace is None:
-        return candidate
-    if trace.exception != "AssertionError":
-        return candidate
-    if trace.message.strip():
-        return candidate
-    for index in reversed(trace.lines):
-        if log.evidence.lines[index].body.lstrip().startswith("assert "):
-            return replace(candidate, line=index)
-    return candidate
-
-
-def opened(candidate: Candidate, raised: Collection[int], log: RuleLog) -> Candidate:
-    """An exception that only quotes another: a wrapper where the quoted one was read, else named by what it quotes.
-
-    raised: lines of the candidates that are raised exceptions and may be the root.
-    """
-    trace = log.trace_of(candidate)
-    if trace is None:
-        return candidate
-    if candidate.role is not Role.ROOT:
-        return candidate
-    if not log.tables.exceptions.is_carrier(trace.exception, trace.message):
-        return candidate
-    quoted = list(_quoted(log.evidence, trace))
-    if not set(quoted).isdisjoint(raised):
-        return replace(candidate, role=Role.WRAPPER)
-    if not candidate.is_vague:
-        return candidate
-    for index in quoted:
-        kind = log.tables.keywords.says(log.evidence.lines[index].body)
-        if kind:
-            return _renamed(candidate, kind, "heuristic:words", candidate.why)
-    return candidate
-
-
-def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
-    """Indices of the lines below an exception, as far as the same process speaks and no code is shown."""
-    raised = evidence.lines[trace.raised]
-    for index in range(trace.raised + 1, min(len(evidence.lines), trace.raised + _QUOTED)):
-        line = evidence.lines[index]
-        if line.speaker != raised.speaker:
-            continue
-        if line.number - raised.number > _QUOTED:
-            continue
-        if not line.body.startswith("  "):
-            yield index
-
-
 def with_control_flow(candidate: Candidate, log: RuleLog) -> Candidate:
-    """Mark an exception that code raises on purpose: by its class, or because a function tries first."""
+    """Mark an exception of a class that code raises on purpose."""
     trace = log.trace_of(candidate)
-    if trace is None:
-        return candidate
-    if log.tables.exceptions.is_control_flow(trace.exception):
-        return replace(candidate, control_flow=True)
-    if _only_tried(candidate, trace):
+    if trace and log.tables.exceptions.is_control_flow(trace.exception):
         return replace(candidate, control_flow=True)
     return candidate
-
-
-def _only_tried(candidate: Candidate, trace: Traceback) -> bool:
-    is_missing = candidate.type is FailureType.FILE_NOT_FOUND_ERROR
-    if not is_missing:
-        return False
-    return bool(_TRIES.search("".join(trace.frames[-1:])))
 
 
 def with_last_words(candidate: Candidate, log: RuleLog) -> Candidate:
@@ -183,4 +115,4 @@ def with_logged(candidate: Candidate, log: RuleLog) -> Candidate:
         return candidate
     if not is_logged(evidence, candidate.line, candidate.trace):
         return candidate
-    return replace(candidate, logged=True, goes_on=goes_on(evidence, candidate.line, candidate.trace))
+    return replace(candidate, logged=True)

@@ -240,11 +240,6 @@ class RuleLog:
             self.raised_as(printed) if printed else self.tables.exceptions.raised("", self.evidence.lines[index].body)
         )
 
-    def refers_elsewhere(self, candidate: Candidate) -> bool:
-        """Whether the exception of the line says that its cause was printed before."""
-        raised = self.raised_by(candidate)
-        return self.tables.exceptions.role(raised.name, raised.message) is Role.WRAPPER
-
     @cached_property
     def printed(self) -> Mapping[int, PrintedException]:
         """The exceptions that lines print outside of tracebacks, by the lines that say what went wrong. A cause without
@@ -256,7 +251,7 @@ class RuleLog:
             if exception is None:
                 continue
             printed.setdefault(self._line_of(exception, index), exception)
-            for cause in self._causes_below(index):
+            for cause in self.causes_below(index):
                 carried[cause] = exception.message
             if not exception.message:
                 printed[index] = replace(exception, message=carried.get(index, ""))
@@ -267,10 +262,11 @@ class RuleLog:
         """Lines that a runtime prints only as it ends its process: an exception that nobody caught, with its causes."""
         last = {index for index, exception in self.printed.items() if exception.is_last}
         for index in tuple(last):
-            last.update(self._causes_below(index))
+            last.update(self.causes_below(index))
         return frozenset((*last, *self.terminations))
 
-    def _causes_below(self, index: int) -> Iterator[int]:
+    def causes_below(self, index: int) -> Iterator[int]:
+        """The exceptions that caused the one whose stack stands below a line."""
         for below in self._below(index):
             body = self.evidence.lines[below].body
             if body.startswith("Caused by: "):
@@ -304,10 +300,6 @@ class RuleLog:
     def _bodies_below(self, index: int) -> Iterator[str]:
         return (self.evidence.lines[below].body for below in self._below(index))
 
-    def has_cause_below(self, index: int) -> bool:
-        """Whether the stack of an exception goes on with the one that caused it."""
-        return any(self._causes_below(index))
-
 
 def from_rules(log: RuleLog) -> Iterator[Candidate]:
     """The lines that rules know, on each line the most exact rule first."""
@@ -326,10 +318,6 @@ def _role_there(candidate: Candidate, log: RuleLog) -> Role:
     trace = log.trace_of(candidate)
     if trace and _is_at_exit(log.evidence, trace):
         return Role.TEARDOWN
-    if not candidate.is_vague:
-        return candidate.role
-    if log.refers_elsewhere(candidate):
-        return Role.WRAPPER
     return candidate.role
 
 
@@ -542,10 +530,8 @@ def _role_of_printed(index: int, raised: RaisedException, log: RuleLog) -> Role:
     role = table.role(raised.name, raised.message)
     if role is not Role.ROOT:
         return role
-    if log.has_cause_below(index):
+    if any(log.causes_below(index)):
         return Role.WRAPPER
-    if not raised.is_generic:
-        return role
-    if table.is_carrier(raised.name, raised.message):
+    if raised.is_generic and table.is_carrier(raised.name, raised.message):
         return Role.WRAPPER
     return role

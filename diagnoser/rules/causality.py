@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import filterfalse, pairwise
+from itertools import filterfalse
 from operator import attrgetter
 
 from diagnoser.model import Evidence, Severity
@@ -23,12 +23,9 @@ from diagnoser.rules.process_ends import (
     blames_peer,
     ends_of_processes,
     is_explained_by,
-    killed_after_order,
     left_program,
-    raised_again,
-    went_on_speaking,
 )
-from diagnoser.rules.run_end import RunTimeline, resolve_end, tells_of_lost_peer
+from diagnoser.rules.run_end import RunTimeline, resolve_end
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -44,7 +41,6 @@ _MESSAGE = 200
 """Characters of a line that tell one message from another."""
 _CLOSING = 8
 """Lines at the end of a stream that tell how it ended."""
-_LIBRARY_FILE = re.compile(r'File "([^"]*/(?:site|dist)-packages/[^"]*)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +122,9 @@ def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
     def is_survived(candidate: Candidate) -> bool:
         if left_program(run.evidence, candidate):
             return False
-        if not candidate.logged:
-            return went_on_speaking(run.evidence, candidate)
-        if survivals[_message_of(candidate, run.evidence)] >= least:
+        if candidate.logged and survivals[_message_of(candidate, run.evidence)] >= least:
             return True
-        return went_on_speaking(run.evidence, candidate)
+        return spoke_on(run.evidence, candidate.line, run.evidence.traceback_lines)
 
     survived = list(filter(is_survived, habitual))
     candidate_set.dismiss(RejectionReason.RECOVERED, survived.__contains__)
@@ -140,17 +134,9 @@ _Message = tuple[FailureType, str]
 
 
 def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Message]:
-    """How often a logged exception was survived: training went on, or the very process raised another one later."""
+    """How often training went on after a logged exception."""
     survived = filter(attrgetter("logged"), candidate_set.dismissed_for(RejectionReason.RECOVERED))
-    logged = {_message_of(c, evidence) for c in candidate_set.where(attrgetter("logged"))}
-    count = Counter(_message_of(c, evidence) for c in survived)
-    for candidate in candidate_set.open:
-        message = _message_of(candidate, evidence)
-        if message not in logged:
-            continue
-        if raised_again(evidence, candidate, surely=True):
-            count[message] += 1
-    return count
+    return Counter(_message_of(c, evidence) for c in survived)
 
 
 def _message_of(candidate: Candidate, evidence: Evidence) -> _Message:
@@ -159,10 +145,8 @@ def _message_of(candidate: Candidate, evidence: Evidence) -> _Message:
 
 
 def _dismiss_handled(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    """An error that the program logged, saying how it goes on, is not why it fails of something else later; nor is one
-    that was caught, where another one left its program."""
-    caught = _caught(candidate_set, run.evidence)
-    handled = candidate_set.where(lambda c: c in caught or _is_handled(c, candidate_set.open))
+    """An exception that was caught is not why a program ends that another one left."""
+    handled = _caught(candidate_set, run.evidence)
     if not handled:
         return
     symptoms, last = {(Role.SYMPTOM, c.type) for c in handled}, handled[-1].line + _DETAILS
@@ -205,14 +189,6 @@ def _spoke_on_after(candidate: Candidate, evidence: Evidence) -> bool:
     if left_program(evidence, candidate):
         return False
     return spoke_on(evidence, candidate.line, evidence.traceback_lines)
-
-
-def _is_handled(candidate: Candidate, others: Sequence[Candidate]) -> bool:
-    """Whether the program logged the error, says how it goes on, and fails of something else later."""
-    if not candidate.goes_on:
-        return False
-    fatal = [other for other in others if other.is_root and not other.logged]
-    return any(other.line > candidate.line for other in fatal if other.type is not candidate.type)
 
 
 def _dismiss_mild(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -333,25 +309,8 @@ def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
         links = list(filter(None, map(by_trace.get, chain)))
         if len(links) < 2:
             continue
-        original = [link for link, later in pairwise(links) if not _is_translated(link, later, run.evidence)]
-        links.remove(_most_informative([*original, links[-1]]))
+        links.remove(_most_informative(links))
         candidate_set.dismiss(RejectionReason.CHAINED, links.__contains__)
-
-
-def _is_translated(candidate: Candidate, later: Candidate, evidence: Evidence) -> bool:
-    """Whether a library caught its own exception and raised another in its place: only the second is for users."""
-    if candidate.type is later.type:
-        return False
-    if not candidate.is_vague:
-        return False
-    file = _library_file(candidate, evidence)
-    return file == _library_file(later, evidence) != ""
-
-
-def _library_file(candidate: Candidate, evidence: Evidence) -> str:
-    """The file of the innermost frame, if it is one of an installed library."""
-    match = _LIBRARY_FILE.match("".join(evidence.tracebacks[candidate.trace].frames[-1:]))
-    return match[1] if match else ""
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:
@@ -389,8 +348,6 @@ def _knows_message(candidate: Candidate) -> bool:
 
 def _informativeness(candidate: Candidate) -> tuple[int, int]:
     """How much an exception of a chain says: by kind of class, then by the exactness of its rule."""
-    if (candidate.control_flow, candidate.type) == (True, FailureType.FILE_NOT_FOUND_ERROR):
-        return 0, 0  # a folder was missing and should be made: what then failed is the cause
     if _knows_message(candidate):
         return (1 if candidate.type is FailureType.CONNECTION_ERROR else 2), candidate.specificity
     if candidate.type in (FailureType.RUNTIME_ERROR, FailureType.CONNECTION_ERROR):
@@ -422,8 +379,6 @@ def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
     complaints = candidate_set.where(lambda c: c.is_failing and blames_peer(c, run.evidence.lines[c.line]))
     if not complaints:
         return
-    killed = killed_after_order(run.evidence)
-    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.exit and c.line in killed)
     ends = ends_of_processes(run.evidence, candidate_set.open)
 
     def is_explained(complaint: Candidate) -> bool:
@@ -497,15 +452,11 @@ def _explains(cause: Candidate, other: Candidate) -> bool:
         return False
     if not _covers(cause, other):
         return False
-    if _is_of_peer(other, cause):
-        return False
     if other.line < cause.line and not _explains_earlier(cause, other):
         return False
     if (cause.line, -cause.specificity) < (other.line, -other.specificity):
         return True
-    if not _covers(other, cause):
-        return True
-    return _is_of_peer(cause, other)
+    return not _covers(other, cause)
 
 
 def _explains_earlier(cause: Candidate, other: Candidate) -> bool:
@@ -513,21 +464,9 @@ def _explains_earlier(cause: Candidate, other: Candidate) -> bool:
     reports it."""
     if cause.is_root:
         return True
-    if _is_of_peer(cause, other):
-        return True
     if (cause.blame, other.blame) != (Blame.SELF, Blame.PEER):
         return False
     return cause.line - other.line <= _REPORTED
-
-
-def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
-    """Whether ``cause`` is the report of a process's end, which may come when all are stopped, and ``other`` tells of
-    the connection to that process, which broke at once."""
-    if cause.role is Role.WRAPPER:
-        return False
-    if not cause.exit:
-        return False
-    return tells_of_lost_peer(other)
 
 
 def _covers(cause: Candidate, other: Candidate) -> bool:

@@ -6,7 +6,6 @@ line in the voice of the training itself, or one that counts the steps that were
 trained. A bare ``done`` may come from the script around it, which prints it after a crash as well.
 """
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -296,14 +295,6 @@ def find_clean_end(
     return None
 
 
-def _is_beside_failed_exit(log: _Log, end: CleanEnd) -> bool:
-    """Whether the end is the report of a process that ended well, and another one is reported as failed."""
-    ended_well = {report.line for report in log.evidence.exits if report.code == 0}
-    if end.line not in ended_well:
-        return False
-    return any(report.failed for report in log.evidence.exits)
-
-
 def _weighed(log: _Log, end: CleanEnd) -> CleanEnd:
     """The end, as weak as words where nothing shows how other processes that trained ended."""
     if log.processes.speak_for_all(log.evidence.lines[end.line].stream):
@@ -422,7 +413,6 @@ def _words_of_stream(line: Line) -> tuple[Stream, str]:
 _BELYING: tuple[Callable[[_Log, CleanEnd], bool], ...] = (
     _is_of_some,
     _is_of_most,
-    _is_beside_failed_exit,
     _is_beside_complaint,
     _is_beside_short_count,
 )
@@ -613,15 +603,6 @@ def _ends_soon(log: _Log, index: int) -> bool:
     return not _in_earlier_epoch(log.evidence.lines[: index + 1])
 
 
-def _reported(log: _Log) -> CleanEnd | None:
-    """The report of who launched the job that its process ended well, behind the last turn of its loop."""
-    for report in log.evidence.exits[-1:]:
-        line = log.evidence.lines[report.line]
-        if report.code == 0 and log.loop_ends.get(line.stream, math.inf) < line.number:
-            return CleanEnd(report.line, "the process is reported to have ended well", Specificity.CLASS)
-    return None
-
-
 def _results(log: _Log) -> CleanEnd | None:
     """What a program says that it only says once it has left its loop: results, what it wrote, how long it took.
 
@@ -731,7 +712,6 @@ def _is_loud(line: Line) -> bool:
 
 _SOURCES: Mapping[str, _Source] = {
     "last words": _last_words,
-    "report": _reported,
     "total": _total,
     "results": _results,
     "shared": _shared,

@@ -17,12 +17,6 @@ _CAUGHT = (Severity.WARNING, Severity.ERROR)
 """Levels of what went wrong and was caught."""
 _NATIVE = re.compile(r"^\W?[WEF]\d{3,8} [\d:. ]+(?:\d+ )?\S{1,60}\.(?:cc|cpp|cu|h|hpp):\d+\]")
 """The head of a library in C++, which logs what it is about to raise."""
-_GOES_ON = re.compile(
-    r"\b(?:from scratch|continu\w+|fall\w* ?back|retry\w*|skip\w*|ignor\w*|keeping|instead|without (?:it|them)"
-    r"|will use|using|replac\w+|best[- ]effort|non-?fatal|recover\w*)\b",
-    re.IGNORECASE,
-)
-"""Words of a program that says how it goes on after an error."""
 _FATAL = re.compile(
     r"\b(?:uncaught|unhandled|fatal|critical|crash\w*|(?<!connection )abort\w*|terminat\w*|exiting"
     r"|giving up|gave up|shutting down"
@@ -30,11 +24,6 @@ _FATAL = re.compile(
     re.IGNORECASE,
 )
 """Words of a program that logs the error that ends it."""
-_STARTS_AGAIN = re.compile(
-    r"\b(?:retr(?:y|ies|ied|ying)|re-?(?:start|submit|launch|spawn|execut|schedul|queu)\w{1,5})\b", re.IGNORECASE
-)
-_RETRIED = 6
-"""Lines in which a manager of processes says that it starts one again."""
 
 _HARMLESS = re.compile(r"(?i)\b(?:safe to ignore|safely ignored?|can be ignored|(?:is|are) harmless)\b")
 """Words of a program that says of an error, at whatever level, that it is none."""
@@ -49,22 +38,6 @@ def is_logged(evidence: Evidence, index: int, trace: int = -1) -> bool:
     if line is None:
         return False
     return not _FATAL.search(line.body[:_READ])
-
-
-def goes_on(evidence: Evidence, index: int, trace: int = -1) -> bool:
-    """Whether the program, where it logs the error of line ``index``, says how it goes on."""
-    line = _log_line(evidence, index, trace)
-    if line is None:
-        return False
-    if _FATAL.search(line.body[:_READ]):
-        return False
-    return bool(_GOES_ON.search(line.body[:_READ]))
-
-
-def is_retried(evidence: Evidence, index: int) -> bool:
-    """Whether the line, or one soon after it, says that what ended there is started again."""
-    near = evidence.lines[index : index + _RETRIED]
-    return any(_STARTS_AGAIN.search(line.body[:_READ]) for line in near)
 
 
 def spoke_on(evidence: Evidence, index: int, traced: Collection[int]) -> bool:

@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from diagnoser.model import Evidence, ExitReport, Line, Stream, expressions
+from diagnoser.model import Evidence, ExitReport, Line, expressions
 from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
-from diagnoser.rules.candidate_set import SAME_STORY
 from diagnoser.rules.logged_errors import is_logged, spoke_on
 from diagnoser.rules.schema import Blame
 
@@ -44,16 +43,8 @@ _PEER = (r"(?i)\b(?:rank|peer|worker|replica|process|task|actor)[ _#:=]{0,3}\d{1
 """How an error about a connection names the process at its other end."""
 _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or service not known|link (?:down|failure)",)
 """Words of a network that is at fault itself: no process that ends does that."""
-_RAISED_STORY = 200
-"""Lines by which a program prints an exception and its chain again, which it raises once more in its handlers."""
-_RAISED_RECORDS = 10
-"""Lines by which it does where a record of one line holds a whole traceback."""
-_NODE_STORY = 1000
-"""Lines by which several processes of a node, which share a prefix, print the exception that ends them all."""
 _LONGEST = 2048
 """Characters of a line that are read."""
-_TABLES = frozenset({"torchelastic"})
-"""Launchers that report the ends of several processes at once."""
 _PRINTED = 2.0
 """Seconds by which an end may be printed after its peers' complaints."""
 _REPORTED = 60
@@ -115,21 +106,6 @@ def _aborts_of_uncaught(aborts: Sequence[ExitReport], candidates: Iterable[Candi
                 break
 
 
-def killed_after_order(evidence: Evidence) -> frozenset[int]:
-    """Lines that report a process killed after its launcher had begun to stop the others: it did not heed the order.
-    Agents print tables of failures in no order: what they report tells nothing here."""
-    stopping, lines = set[tuple[str, Stream]](), set[int]()
-    for report in evidence.exits:
-        reporter = report.launcher, evidence.lines[report.line].stream
-        if report.launcher in _TABLES:
-            continue
-        if report.signal == signal.SIGTERM:
-            stopping.add(reporter)
-        elif report.signal == signal.SIGKILL and reporter in stopping:
-            lines.add(report.line)
-    return frozenset(lines)
-
-
 def left_program(evidence: Evidence, candidate: Candidate) -> bool:
     """Whether the candidate is an exception that nobody caught, up to the module of a program, or one that led to it.
     What a program logs there it has caught."""
@@ -143,55 +119,6 @@ def left_program(evidence: Evidence, candidate: Candidate) -> bool:
         if not is_logged(evidence, trace.raised, number):
             return True
     return False
-
-
-def went_on_speaking(evidence: Evidence, candidate: Candidate) -> bool:
-    """Whether the process that printed the candidate printed more than errors later, or another exception."""
-    if raised_again(evidence, candidate):
-        return True
-    return spoke_on(evidence, candidate.line, evidence.traceback_lines)
-
-
-def _near(line: Line, first: Line) -> int:
-    """Lines by which what is printed may still be the same failure. first: of the traceback."""
-    if line.rank < 0:
-        return _NODE_STORY
-    return _RAISED_RECORDS if first.number == line.number else _RAISED_STORY
-
-
-def raised_again(evidence: Evidence, candidate: Candidate, *, surely: bool = False) -> bool:
-    """Whether the very process that raised the candidate raised another exception later, which is not of its chain nor
-    the same one, raised again.
-
-    surely: not where it may have been another process of the node, which has the same prefix.
-    """
-    line = evidence.lines[candidate.line]
-    if candidate.trace < 0:
-        return False
-    if not line.names_process:
-        return False
-    near = SAME_STORY
-    if surely:
-        near = _near(line, evidence.lines[evidence.tracebacks[candidate.trace].start])
-    raised = list(_raised_behind(evidence, candidate))
-    if any(later.number - line.number > near for later in raised):
-        return True
-    if surely:
-        return False
-    return any(later.body != line.body for later in raised)
-
-
-def _raised_behind(evidence: Evidence, candidate: Candidate) -> Iterator[Line]:
-    """What its process raised after the candidate, but for what followed from an exception."""
-    speaker, start = evidence.lines[candidate.line].speaker, evidence.tracebacks[candidate.trace].raised
-    for trace in evidence.tracebacks:
-        if trace.cause >= 0:
-            continue
-        if trace.start <= start:
-            continue
-        later = evidence.lines[trace.raised]
-        if later.speaker == speaker:
-            yield later
 
 
 def _reported(evidence: Evidence, complaining: frozenset[int]) -> Iterator[ProcessEnd]:

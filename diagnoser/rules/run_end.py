@@ -12,11 +12,11 @@ from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_set import SAME_STORY, CandidateSet, RejectionReason
 from diagnoser.rules.left_behind import Processes
-from diagnoser.rules.logged_errors import is_retried, spoke_on
+from diagnoser.rules.logged_errors import spoke_on
 from diagnoser.rules.process_ends import left_program
 from diagnoser.rules.schema import Role, Specificity
 
-LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
+_LEAVING = frozenset({FailureType.CONNECTION_ERROR, FailureType.NETWORK_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """What processes print when their peers have exited already."""
 _COMPATIBLE_WITH_SUCCESS = frozenset({FailureType.COMPLETED, FailureType.LOSS_DIVERGENCE})
 _WITH_CAUSE = (Role.ROOT, Role.SYMPTOM, Role.WRAPPER)
@@ -71,8 +71,6 @@ class RunTimeline:
 
     def left_behind(self, candidate: Candidate) -> bool:
         """Whether the process of the candidate states no end after it, though its peers state theirs."""
-        if candidate.goes_on:
-            return False
         return self.ended.left_behind(candidate.line)
 
     def outlived(self, candidate: Candidate) -> bool:
@@ -186,7 +184,7 @@ class _CleanEnd:
         if self.candidate.is_by_rule:
             return all((self.candidate.is_vague, is_near, other.is_root))
         if other.exit:
-            return not is_retried(self.run.evidence, other.line)
+            return True
         if other.role not in _WITH_CAUSE:
             return False
         if self.candidate.is_vague:
@@ -235,25 +233,8 @@ class _CleanEnd:
             return False  # its work was done
         if _is_of_leaving_peer(other):
             return False
-        if not other.logged:
-            return not self._is_verdict_on(other)
-        if spoke_on(self.run.evidence, other.line, self.traced):
-            return False  # the program caught it
-        return not self._is_verdict_on(other)
-
-    def _is_verdict_on(self, other: Candidate) -> bool:
-        """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
-        end of one, its cancellation, or a line that one printed."""
-        if not self.candidate.is_by_rule:
-            return False
-        if "all" not in self.candidate.explains:
-            return False
-        if other.exit:
-            return True
-        if (other.type, other.role) == (FailureType.CANCELLED, Role.SYMPTOM):
-            return True
-        lines = self.run.evidence.lines
-        return min(lines[other.line].task, lines[self.line].task) >= 0
+        # a logged one that the process outlived was caught
+        return not other.logged or not spoke_on(self.run.evidence, other.line, self.traced)
 
 
 def _is_another_rank(line: Line, last: Line) -> bool:
@@ -263,14 +244,9 @@ def _is_another_rank(line: Line, last: Line) -> bool:
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:
     """Whether it is an error of a peer when the first ones exit."""
-    return tells_of_lost_peer(candidate) and not candidate.raised
-
-
-def tells_of_lost_peer(candidate: Candidate) -> bool:
-    """Whether it is what processes print when their peers have exited already."""
-    if candidate.role is not Role.SYMPTOM:
+    if candidate.raised or candidate.role is not Role.SYMPTOM:
         return False
-    return candidate.type in LEAVING
+    return candidate.type in _LEAVING
 
 
 def _resolve_ordered(candidate_set: CandidateSet, run: RunTimeline) -> None:

@@ -106,7 +106,6 @@ def test_a_shipper_tells_who_printed_a_line(fields: Callable[[int], dict[str, ob
         ([("bert-0", "torchrun --nproc-per-node 4 train.py")], [-1, -1]),
         ([("bert-1", "initialized rank 5"), ("bert-0", "initialized rank 4")], [4, 5]),
         ([("bert-1", "initialized rank 2"), ("bert-1", "initialized rank 3")], [-1, -1]),
-        ([("bert-0", "rank  pod"), ("bert-0", "1     bert-0"), ("bert-0", "0     bert-1")], [1, 0]),
     ],
 )
 def test_a_pod_is_a_rank_where_it_runs_one_process(more: list[tuple[str, str]], ranks: list[int]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
-from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, rank_tables, runtimes
+from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, rank_tables
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.replicas import pod_ranks
 
@@ -159,14 +159,6 @@ def test_addresses_of_nodes_are_read() -> None:
     assert mentions.node_addresses("step 3 of 10") == []
 
 
-def test_what_ray_held_back_is_known_by_its_mark() -> None:
-    """With and without the hint that Ray adds once."""
-    assert runtimes.repetition("loss 2.0 [repeated 5x across cluster]") == "loss 2.0"
-    hint = " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable)"
-    assert runtimes.repetition("loss 2.0 [repeated 19x across cluster]" + hint) == "loss 2.0"
-    assert runtimes.repetition("repeated 5x across cluster") == ""
-
-
 def test_no_pattern_repeats_a_group_possessively() -> None:
     """CPython 3.11 before 3.11.5 (as in Debian 12) matches such a repeat too short; an atomic group is read well."""
     possessive = re.compile(r"\)(?:[*+?]|\{\d*,?\d*\})\+")
@@ -188,20 +180,14 @@ def test_a_sentence_places_its_ranks(form: rank_tables.PlacementForm) -> None:
         (["rank  host    pid", "0     cn0004  4000", "1     cn0005  4001", "step 3"], {0: "cn0004", 1: "cn0005"}),
         (["| rank | hostname |", "+------+----------+", "| 3    | gpu-07   |"], {3: "gpu-07"}),
         (["node    local_rank  global_rank", "n017    0           5"], {5: "n017"}),
-        (["rank to node: {0: 'n1', 1: 'n2'}"], {0: "n1", 1: "n2"}),
-        (['placement: {"0": "n1", "1": "n2"}'], {0: "n1", 1: "n2"}),
-        (
-            [" Data for node: n1\tNum slots: 2", "\tProcess OMPI jobid: [411,1] App: 0 Process rank: 1 Bound: N/A"],
-            {1: "n1"},
-        ),
         (["rank 3: layer1.bias, layer2.bias"], {}),
         (["WARNING unused parameters for rank 3: encoder.layer1"], {}),
         (["ranks per node: {'nodes': 2, 'gpus': 8}"], {}),
         (["rank  loss   time", "0     0.31   12.0"], {}),
     ],
 )
-def test_tables_and_maps_place_ranks(lines: list[str], nodes: dict[int, str]) -> None:
-    """Headers, maps of Python and JSON, and Open MPI's map of a job; lists of other things place nobody."""
+def test_tables_place_ranks(lines: list[str], nodes: dict[int, str]) -> None:
+    """Rows below a header that names a rank and a node do; lists of other things place nobody."""
     assert rank_tables.read(lines) == nodes
 
 

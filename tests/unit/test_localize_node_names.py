@@ -39,14 +39,6 @@ def test_an_address_is_the_name_that_a_line_gives_it() -> None:
     assert NodeNames(log(NCCL)).canonical("192.0.2.2") == "192.0.2.2"
 
 
-def test_a_process_joins_its_address_and_its_name() -> None:
-    """What one line calls the machine of a process, and another one its address, is one machine."""
-    address = "ray::Task.run() (pid=811, ip=10.0.0.3, actor_id=77aa)"
-    assert NodeNames(log("Task hostname: cn0042, PID: 811", address)).canonical("10.0.0.3") == "cn0042"
-    twice = ("Task hostname: cn0042, PID: 811", "Task hostname: cn0043, PID: 811", address)
-    assert NodeNames(log(*twice)).canonical("10.0.0.3") == "10.0.0.3"
-
-
 def test_short_and_full_names_are_one_machine() -> None:
     """The registered name wins, else the short one if it is printed; two full names that begin alike stay two."""
     assert NodeNames(log("x"), placed=("gpu-3", "gpu-3.hpc.example")).canonical("gpu-3.hpc.example") == "gpu-3"

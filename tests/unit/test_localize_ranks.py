@@ -206,14 +206,6 @@ def test_the_head_of_a_copied_traceback_names_its_rank() -> None:
     assert place(evidence, len(evidence.lines) - 1)[0] == 1
 
 
-def test_the_only_silent_rank_of_a_known_size_is_told() -> None:
-    """All others complained of it; of an unknown size, or with two silent ones, nothing is told."""
-    known, unknown = log("dist_world_size=3 local_world_size=1"), log("step 1")
-    assert ranks.only_silent(known, {0, 2}) == 1
-    assert ranks.only_silent(known, {0}) is None and ranks.only_silent(unknown, {0, 2}) is None
-    assert ranks.only_silent(known, ()) is None
-
-
 def test_a_pods_dump_has_the_rank_of_its_pod() -> None:
     """faulthandler prints no rank: the head that the cluster puts in front tells it."""
     heads = [f"[pod/train-worker-{pod}/trainer] " for pod in (0, 1)]

@@ -76,11 +76,6 @@ def test_a_form_reads_its_examples(form: learned_prefixes.PrefixForm) -> None:
         (("actor/0 | ", "actor/1 | ", "critic/2 | ", "critic/3 | "), 1, ""),
         (("logs/rank_0.log:", "logs/rank_1.log:"), 1, ""),
         (("2026-03-04 10:00:01 cn0042 rank=0 ", "2026-03-04 10:00:01 cn0042 rank=1 "), 1, "cn0042"),
-        (
-            ("1772618400.02;bruno;0;", "1772618401;bruno;1;", "1772618401.3;karla;2;", "1772618402;karla;3;"),
-            1,
-            "bruno",
-        ),
         (("10:00:01 hpc17: ", "10:00:01 hpc23: "), -1, "hpc23"),
     ],
 )
@@ -128,13 +123,6 @@ def test_a_stream_says_which_rank_it_is() -> None:
     assert prefix_of(log, heads[2] + "step").rank == 2
 
 
-def test_a_field_of_all_lines_tells_the_rank_of_a_name() -> None:
-    """Each name notes a rank of its own behind the message, and they count from 0."""
-    heads = ("fit.2.k3f7@aurora | ", "fit.1.k380@aurora | ")
-    log = [f"{line}  lr=0.1 rank={int(line.startswith(heads[0]))}" for line in speech(heads)]
-    assert prefix_of(log, heads[0] + "KeyError: 'mask'").rank == 1
-
-
 def test_a_known_prefix_behind_a_learned_one_is_none_of_its_names() -> None:
     """Only the traceback has the rank in front: its lines are of the process that printed the steps."""
     heads = ("pod-a7 | ", "pod-b9 | ")
@@ -143,20 +131,6 @@ def test_a_known_prefix_behind_a_learned_one_is_none_of_its_names() -> None:
     found = learned_prefixes.learn(log, lambda text: (0 if text.startswith("[rank0]") else -1, text))
     assert found is not None
     assert len(found.layers) == 1
-
-
-@pytest.mark.parametrize(
-    "table",
-    [
-        ("rank  pod        node", "----  ---------  ----", "1     bert-x7k2  n4", "0     bert-q9d4  n7"),
-        ("rank 1 -> bert-x7k2", "rank 0 -> bert-q9d4"),
-        ("bert-x7k2 registered as rank 1", "bert-q9d4 registered as rank 0"),
-    ],
-)
-def test_a_table_of_the_log_tells_the_ranks_of_names(table: tuple[str, ...]) -> None:
-    """Names without a number of a rank have the one that the log gives them."""
-    log = [*table, *speech(("bert-q9d4 | ", "bert-x7k2 | "))]
-    assert [prefix_of(log, f"bert-{name} | step").rank for name in ("q9d4", "x7k2")] == [0, 1]
 
 
 def test_the_name_of_the_only_machine_is_a_prefix_of_a_short_log() -> None:

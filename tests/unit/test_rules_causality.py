@@ -259,14 +259,6 @@ def test_ignored_and_handler_exceptions_are_teardown() -> None:
     assert [found.role for found in collect(ignored, ())] == [Role.TEARDOWN]
 
 
-def test_bare_assertion_points_at_what_it_asserts() -> None:
-    """An AssertionError without a message is shown by its assert line."""
-    bodies = ("Traceback", '  File "a.py", line 1, in f', "    assert ready", "AssertionError")
-    evidence = log(*bodies, tracebacks=(trace(3, "AssertionError", start=0),))
-    (found,) = collect(evidence, ())
-    assert (found.line, found.type) == (2, T.ASSERTION_ERROR)
-
-
 def test_a_break_of_the_loss_is_a_candidate() -> None:
     """The place where the series broke competes like any other line."""
     (found,) = collect(log("iter 9: loss nan"), (), LossDivergence(0, "loss is nan"))
@@ -306,19 +298,6 @@ def test_a_run_that_ends_in_a_retry_did_not_get_through() -> None:
     (found,) = collect(log("step 1", line), ())
     assert (found.type, found.by) == (T.S3_STORAGE_ERROR, "heuristic:words")
     assert not collect(log("step 1", line, *("step",) * 5), ())
-
-
-def test_a_carried_exception_is_shown_where_it_was_raised() -> None:
-    """What a data worker raised stands below the line that only carries it over."""
-    bodies = (
-        "Traceback",
-        "KeyError: Caught KeyError in DataLoader worker process 0.",
-        "Original Traceback",
-        "KeyError: 'text'",
-    )
-    traces = (trace(1, "KeyError", "Caught KeyError in DataLoader worker process 0."), trace(3, "KeyError", "'text'"))
-    roles = {c.line: c.role for c in collect(log(*bodies, tracebacks=traces), ())}
-    assert roles == {1: Role.WRAPPER, 3: Role.ROOT}
 
 
 def _raised(*names: str) -> Evidence:

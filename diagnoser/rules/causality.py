@@ -36,9 +36,8 @@ _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
 _OF_CHILD = re.compile(r"\b(?:CalledProcessError|ChildProcessError)\b")
 """Classes of Python that say no more than that a child process failed."""
-_NUMBERS = re.compile(r"\d+")
 _MESSAGE = 200
-"""Characters of a line that tell one message from another."""
+"""Characters of a line in which the class of an exception is looked for."""
 _CLOSING = 8
 """Lines at the end of a stream that tell how it ended."""
 
@@ -107,41 +106,6 @@ def _left_for_good(candidate: Candidate, run: RunTimeline) -> bool:
     if candidate.line <= max(run.begins, default=-1):
         return False
     return left_program(run.evidence, candidate)
-
-
-def _dismiss_habitual(candidate_set: CandidateSet, run: RunTimeline) -> None:
-    """An exception that the program logged and survived is survived by whichever rank, and the last time too: unless it
-    is the last word of its process, and raised for good or all that went wrong."""
-    survivals = _survivals(candidate_set, run.evidence)
-    habitual = candidate_set.where(lambda c: survivals[_message_of(c, run.evidence)] > 0)
-    if not habitual:
-        return
-    alone = not candidate_set.has(lambda c: c.is_failure and c not in habitual)
-    least = _HABIT if alone else 1
-
-    def is_survived(candidate: Candidate) -> bool:
-        if left_program(run.evidence, candidate):
-            return False
-        if candidate.logged and survivals[_message_of(candidate, run.evidence)] >= least:
-            return True
-        return spoke_on(run.evidence, candidate.line, run.evidence.traceback_lines)
-
-    survived = list(filter(is_survived, habitual))
-    candidate_set.dismiss(RejectionReason.RECOVERED, survived.__contains__)
-
-
-_Message = tuple[FailureType, str]
-
-
-def _survivals(candidate_set: CandidateSet, evidence: Evidence) -> Counter[_Message]:
-    """How often training went on after a logged exception."""
-    survived = filter(attrgetter("logged"), candidate_set.dismissed_for(RejectionReason.RECOVERED))
-    return Counter(_message_of(c, evidence) for c in survived)
-
-
-def _message_of(candidate: Candidate, evidence: Evidence) -> _Message:
-    """The type, and the line but for its numbers."""
-    return candidate.type, _NUMBERS.sub("#", evidence.lines[candidate.line].body[:_MESSAGE]).strip()
 
 
 def _dismiss_handled(candidate_set: CandidateSet, run: RunTimeline) -> None:
@@ -429,7 +393,6 @@ def _is_explained(candidate: Candidate, causes: Sequence[Candidate]) -> bool:
 _STEPS: tuple[_Step, ...] = (
     _dismiss_benign,
     _dismiss_recovered,
-    _dismiss_habitual,
     _dismiss_handled,
     _dismiss_mild,
     _dismiss_recurring_handled,

@@ -233,8 +233,25 @@ class _CleanEnd:
             return False  # its work was done
         if _is_of_leaving_peer(other):
             return False
-        # a logged one that the process outlived was caught
-        return not other.logged or not spoke_on(self.run.evidence, other.line, self.traced)
+        if not other.logged:
+            return not self._is_verdict_on(other)
+        if spoke_on(self.run.evidence, other.line, self.traced):
+            return False  # the program caught it
+        return not self._is_verdict_on(other)
+
+    def _is_verdict_on(self, other: Candidate) -> bool:
+        """Whether the end is the benchmark's own verdict on a step, and the candidate is about tasks of that step: the
+        end of one, its cancellation, or a line that one printed."""
+        if not self.candidate.is_by_rule:
+            return False
+        if "all" not in self.candidate.explains:
+            return False
+        if other.exit:
+            return True
+        if (other.type, other.role) == (FailureType.CANCELLED, Role.SYMPTOM):
+            return True
+        lines = self.run.evidence.lines
+        return min(lines[other.line].task, lines[self.line].task) >= 0
 
 
 def _is_another_rank(line: Line, last: Line) -> bool:

@@ -4,10 +4,11 @@ It stands below all that people, rules and reports say: it is asked last, keeps 
 failure, and is never as sure as what leads to an action.
 """
 
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
-from diagnoser.model import LIKELY_LINE, Evidence
+from diagnoser.model import LIKELY_LINE, Evidence, Line
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.calibration import LEARNED_PREFIX
 from diagnoser.rules.candidate import Candidate
@@ -19,7 +20,9 @@ from diagnoser.rules.engine import Hit
 from diagnoser.rules.left_behind import Processes
 from diagnoser.rules.outcome import Ending
 from diagnoser.rules.schema import Role, Specificity
+from diagnoser.structure.loops import words_of
 
+_DIGITS = re.compile(r"\d+")
 LIKELY_END = "heuristic:clean_end_likely"
 """Decider of an end that only looks like those of runs that ended well."""
 
@@ -87,16 +90,47 @@ def _with_likely_end(
 
 
 def _may_have_completed(log: RuleLog, end: int, processes: Processes) -> bool:
-    """Whether nothing speaks against a likely end: the line is none of those on the way and introduces nothing; no last
-    word complains; and no process stopped short of it."""
+    """Whether nothing speaks against a likely end: the line is none of those on the way, with which a log was cut, and
+    introduces nothing; no last word complains; and no process stopped short of it."""
     line = log.evidence.lines[end]
     if log.tables.ends.is_on_the_way(line.body):
         return False
     if line.body.rstrip().endswith(":"):
         return False
+    if _is_cut_short(log.evidence, end):
+        return False
     if processes.complained:
         return False
-    return processes.speak_for_all(line.stream)
+    if not processes.speak_for_all(line.stream):
+        return False
+    return not _is_said_by_some(log.evidence, line, processes)
+
+
+def _is_cut_short(evidence: Evidence, end: int) -> bool:
+    """Whether the line is the beginning of what its stream printed again and again before: a copy ended there, or the
+    disk was full."""
+    line = evidence.lines[end]
+    begin = _DIGITS.sub("0", line.text.rstrip())
+    copies = 0
+    for each in evidence.lines[max(0, end - 8) : end]:
+        if each.stream != line.stream:
+            continue
+        text = _DIGITS.sub("0", each.text)
+        if text != begin:
+            copies += text.startswith(begin)
+    return copies > 1
+
+
+def _is_said_by_some(evidence: Evidence, end: Line, processes: Processes) -> bool:
+    """Whether several processes print the words of an end, and another one does not, or stopped long before. What only
+    one prints, it may say for all."""
+    words = words_of(end.body)
+    count = sum(words_of(line.body) == words for line in evidence.lines if line.stream == end.stream)
+    known = processes.known(end.stream)
+    several = max(processes.found.processes.get(end.stream, 0), len(known))
+    if count < several:
+        return count > 1
+    return bool(known - {*processes.of[-2 * several :]})
 
 
 def _is_mere_exit(root: Candidate) -> bool:

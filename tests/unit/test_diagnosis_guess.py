@@ -76,6 +76,13 @@ def test_a_log_that_ends_like_those_of_completed_runs_is_of_one(lines: tuple[str
     assert _verdict(*lines).decided_by == decided_by
 
 
+@pytest.mark.parametrize("cut", ["2026-11-20 10:40:46", "2026-11-20 10:40:46,000 INFO train st"])
+def test_a_log_that_was_cut_within_its_last_line_shows_no_end(cut: str) -> None:
+    """The line begins as those before it do: a copy, or a full disk, ended there."""
+    steps = [f"2026-11-20 10:40:{n},000 INFO train step {n} loss 1.{90 - n}" for n in range(10, 46)]
+    assert _verdict(*steps, cut).outcome == "unknown"
+
+
 def test_a_mere_exit_code_gives_way_to_the_line_that_tells_why() -> None:
     """The run failed, as its launcher reports; its own complaint is the root."""
     end = ("0: fit_hs: cannot open the vocabulary", "srun: error: gpu-07: task 0: Exited with exit code 3")

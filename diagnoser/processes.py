@@ -23,7 +23,7 @@ from diagnoser.adapters.sql.administration import check_place
 from diagnoser.adapters.sql.migrations import upgrade
 from diagnoser.adapters.wake_signals import PipeWakeSignal
 from diagnoser.app import Shared, load_shared, running
-from diagnoser.config import alerting, authentication, removed_settings, tls
+from diagnoser.config import alerting, tls
 from diagnoser.config.allowed_hosts import trusted_proxies
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -234,10 +234,4 @@ def _log_startup(settings: Settings, analyzer: LogAnalyzer) -> None:
         processes=_process_names(settings),
         recovery=settings.recovery_mode,
     )
-    for warning in removed_settings.warnings(os.environ):
-        structlog.get_logger().warning("removed_setting", message=warning)
-    for scope in authentication.deprecated_scopes(settings):
-        structlog.get_logger().warning(
-            "deprecated_scope", setting="DIAGNOSER_TOKENS", was=scope, now=authentication.DEPRECATED[scope].value
-        )
     sys.stderr.flush()

@@ -29,10 +29,8 @@ ReadToken = Annotated[str, typer.Option(envvar="DIAGNOSER_TOKEN", help="Token of
 
 def site() -> "Settings":
     """Read the settings of the environment. Raises BadInput, which lists every fault."""
-    from diagnoser.config import removed_settings, settings
+    from diagnoser.config import settings
 
-    for warning in removed_settings.warnings(os.environ):
-        complain(f"diagnoser: {warning}")
     return settings.load(os.environ)
 
 

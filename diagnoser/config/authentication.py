@@ -7,8 +7,6 @@ from diagnoser.model.access import Scope, Token
 from diagnoser.model.errors import BadInput
 
 SECRET_LENGTH = 16
-DEPRECATED = {"execute": Scope.AGENT, "write": Scope.ADMIN}
-"""Scopes of earlier versions, each with the one that may do all that it could."""
 
 
 def tokens(settings: Settings) -> tuple[Token, ...]:
@@ -16,7 +14,6 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
     result = []
     for number, entry in enumerate(listed(settings.tokens.get_secret_value()), 1):
         scope, _, secret = entry.partition(":")
-        scope = DEPRECATED.get(scope, scope)
         if scope not in set(Scope) or len(secret) < SECRET_LENGTH:
             scopes = ", ".join(f"{scope}:" for scope in Scope)
             raise BadInput(
@@ -24,11 +21,6 @@ def tokens(settings: Settings) -> tuple[Token, ...]:
             )
         result.append(Token(f"{scope}-{number}", secret, Scope(scope)))
     return tuple(result)
-
-
-def deprecated_scopes(settings: Settings) -> list[str]:
-    scopes = {entry.partition(":")[0].strip() for entry in listed(settings.tokens.get_secret_value())}
-    return sorted(scopes & DEPRECATED.keys())
 
 
 def is_loopback(host: str | None) -> bool:

@@ -12,7 +12,7 @@ from diagnoser.adapters.sql import administration, migrations
 from diagnoser.adapters.sql.database import Database, connected, create_engine
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.adapters.webhook import RecoveryWebhook
-from diagnoser.config import alerting, authentication, hazards, llm_factory, removed_settings
+from diagnoser.config import alerting, authentication, hazards, llm_factory
 from diagnoser.config import settings as reading
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.identity import open_provider
@@ -41,8 +41,7 @@ class Finding:
 async def findings(environment: Mapping[str, str], *, reach: bool) -> list[Finding]:
     """Check every part. reach: also ask the database and the servers that are set."""
     settings, faults = reading.read(environment)
-    warnings = (*removed_settings.warnings(environment), *hazards.warnings(settings))
-    found = [Finding("settings", "can be read", tuple(faults), warnings)]
+    found = [Finding("settings", "can be read", tuple(faults), tuple(hazards.warnings(settings)))]
     for part, check in {**_FILES, **(_SERVERS if reach else {})}.items():
         finding = await _finding(part, check, settings)
         found.append(_without_known(finding, found))

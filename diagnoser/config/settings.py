@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, c
 
 from diagnoser.channels import CHANNELS
 from diagnoser.client import VARIABLES as CLIENT_VARIABLES
-from diagnoser.config import removed_settings
 from diagnoser.model.errors import BadInput
 
 PREFIX = "DIAGNOSER_"
@@ -286,8 +285,6 @@ SECRETS = frozenset(name for name, field in Settings.model_fields.items() if fie
 FROM_FILES = SECRETS | {"database_url"}
 """Settings that may be read from a file: the URL of a database has its password in it."""
 _FILE_SETTINGS = {f"{name}{FILE.lower()}": name for name in FROM_FILES}
-_NOT_OURS = {*CLIENT_VARIABLES, *removed_settings.REMOVED}
-"""Variables with our prefix that set nothing here."""
 
 
 def listed(text: str) -> list[str]:
@@ -319,11 +316,11 @@ def read(environment: Mapping[str, str], **overrides: object) -> tuple[Settings,
 def _values(environment: Mapping[str, str]) -> tuple[dict[str, object], list[str]]:
     """The value of each setting that the environment or a file gives, and what is wrong with their names and files."""
     values: dict[str, object] = {"otlp_endpoint": environment.get(STANDARD_OTLP_ENDPOINT, "")}
-    faults = removed_settings.faults(environment)
+    faults = []
     for name, value in sorted(environment.items()):
         if not name.startswith(PREFIX):
             continue
-        if name in _NOT_OURS:
+        if name in CLIENT_VARIABLES:
             continue
         field = name.removeprefix(PREFIX).lower()
         if field in _FILE_SETTINGS:

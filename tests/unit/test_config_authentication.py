@@ -3,7 +3,7 @@
 import pytest
 from pydantic import SecretStr
 
-from diagnoser.config.authentication import check_bind_address, deprecated_scopes, tokens
+from diagnoser.config.authentication import check_bind_address, tokens
 from diagnoser.config.settings import Settings
 from diagnoser.model.access import Scope
 from diagnoser.model.errors import BadInput
@@ -20,14 +20,6 @@ def test_tokens_are_read_with_their_scopes() -> None:
         ("admin-1", Scope.ADMIN, "a" * 16),
         ("ingest-2", Scope.INGEST, "b:" * 8),
     ]
-
-
-def test_scopes_of_earlier_versions_may_do_what_they_could() -> None:
-    """`execute` was for agents; `write` included everything, also what agents do."""
-    settings = with_tokens(f"execute:{'a' * 16},write:{'b' * 16},read:{'c' * 16}")
-    assert [token.scope for token in tokens(settings)] == [Scope.AGENT, Scope.ADMIN, Scope.READ]
-    assert deprecated_scopes(settings) == ["execute", "write"]
-    assert deprecated_scopes(with_tokens(f"agent:{'a' * 16}")) == []
 
 
 @pytest.mark.parametrize("text", ["short:secret", "admin:short", "aaaaaaaaaaaaaaaaaaaaaaaa", f"root:{'a' * 16}"])

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from diagnoser.config import removed_settings
 from diagnoser.config.allowed_hosts import allowed_hosts, trusted_proxies
 from diagnoser.config.settings import Settings, load
 from diagnoser.model.errors import BadInput
@@ -59,40 +58,6 @@ def test_secrets_do_not_show() -> None:
 def test_every_setting_is_described() -> None:
     """Each field carries the sentence that docs/configuration.md shows."""
     assert [name for name, field in Settings.model_fields.items() if not field.description] == []
-
-
-def test_what_is_no_setting_any_more_is_a_warning() -> None:
-    """An environment of an earlier version starts; each variable without effect is named, with what holds now."""
-    old = {"DIAGNOSER_KEEP_ALIVE_SECONDS": "8", "DIAGNOSER_SLACK_RATE_LIMIT": "2"}
-    assert load(old) == load({})
-    assert removed_settings.warnings({**old, "DIAGNOSER_PORT": "1"}) == [
-        "DIAGNOSER_KEEP_ALIVE_SECONDS is no longer a setting: it is 75 now",
-        "DIAGNOSER_SLACK_RATE_LIMIT is no longer a setting: it is 1 now",
-    ]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "DIAGNOSER_KAFKA_SECURITY_PROTOCOL",
-        "DIAGNOSER_KAFKA_SASL_PASSWORD_FILE",
-        "DIAGNOSER_SESSION_IDLE_HOURS",
-        "DIAGNOSER_LLM_COST_PER_HOUR",
-        "DIAGNOSER_NODE_LOG_RETENTION_HOURS",
-    ],
-)
-def test_what_protected_something_stops_the_start(name: str) -> None:
-    """Nobody goes on in plain text, with longer sessions, without a limit of cost or with older data, unasked."""
-    with pytest.raises(BadInput, match=f"{name} is no longer a setting: .*; remove the variable"):
-        load({name: "1"})
-    assert removed_settings.warnings({name: "1"}) == []
-
-
-def test_no_setting_is_called_removed() -> None:
-    """A name either sets something or is warned about."""
-    assert not {name.removeprefix("DIAGNOSER_").lower() for name in removed_settings.REMOVED} & set(
-        Settings.model_fields
-    )
 
 
 @pytest.mark.parametrize(

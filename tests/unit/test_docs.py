@@ -12,7 +12,6 @@ import pytest
 from diagnoser import compress
 from diagnoser.commands import client
 from diagnoser.compress import Compressor, Prefilter
-from diagnoser.config import removed_settings
 from diagnoser.config.settings import PREFIX, SECRETS, Settings
 from diagnoser.model import AskReason, Evidence, LineBlock, Stream
 from diagnoser.model.errors import ModelFailure
@@ -90,8 +89,6 @@ def test_settings_exist(page: Path) -> None:
     """Each `DIAGNOSER_...` is a setting, a secret's file, or a variable that the agents or the deploy scripts use."""
     known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
     known |= {f"{PREFIX}{name.upper()}_FILE" for name in SECRETS}
-    if page.name == "CHANGELOG.md":
-        known |= removed_settings.REMOVED.keys()
     named = set(re.findall(rf"{PREFIX}[A-Z_]*[A-Z]", TEXTS[page]))
     assert {name for name in named - known if name not in _sources()} == set()
 
@@ -194,12 +191,7 @@ def _is_command(words: list[str]) -> bool:
 
 @cache
 def _sources() -> str:
-    files = [
-        path
-        for folder in ("diagnoser", "deploy")
-        for path in (ROOT / folder).rglob("*")
-        if path.is_file() and path.stem != "removed_settings"
-    ]
+    files = [path for folder in ("diagnoser", "deploy") for path in (ROOT / folder).rglob("*") if path.is_file()]
     return "\n".join(path.read_text("utf-8") for path in files if path.suffix not in (".png", ".pyc", ".md"))
 
 

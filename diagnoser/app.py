@@ -54,7 +54,6 @@ from diagnoser.learning.shadow_evaluation import ShadowEvaluator
 from diagnoser.learning.workbench import RuleWorkbench
 from diagnoser.model import Diagnosis, Facts, MessageKind, Mode, ids
 from diagnoser.model.errors import DiagnoserError
-from diagnoser.model.people import SessionLimits
 from diagnoser.model.work import Timing
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.health import CachedHealthCheck
@@ -85,17 +84,15 @@ from diagnoser.web.http.services import (
 from diagnoser.web.http.sessions import CookieRules, Sessions
 from diagnoser.web.http.sign_in import PasswordSignIn
 from diagnoser.web.server import create, create_health
+from diagnoser.worker import blind_spots, idle_gpus, metric_watch, score_alerts
 from diagnoser.worker.alerts import AlertSender, AnswerSender
-from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
-from diagnoser.worker.idle_gpus import IdleGpuWatch
 from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.node_metrics import NodeMetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.repeat import repeat
 from diagnoser.worker.retention import Retention
-from diagnoser.worker.score_alerts import ScoreWatch
 from diagnoser.worker.straggler_looks import StragglerLooks
 from diagnoser.worker.worker import Worker, WorkerConfig
 
@@ -356,7 +353,7 @@ def _open_deciding(
 
 def _open_people(settings: Settings, world: World) -> PeopleServices:
     store, clock = world.store, world.clock
-    sessions, provider = Sessions(store.users, clock, SessionLimits()), identity.open_provider(settings)
+    sessions, provider = Sessions(store.users, clock), identity.open_provider(settings)
     authenticator = Authenticator(
         store,
         authentication.tokens(settings),
@@ -410,22 +407,25 @@ def _worker_loops(
     rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
     config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
-    vitals = VitalsReader(store.vitals.read, clock)
+    reader, planner = VitalsReader(store.vitals.read, clock), deciding.planner
+    spots = blind_spots.BlindSpotWatch(store.vitals, reader, planner, clock, wakes.outbox)
+    scores = score_alerts.ScoreWatch(store, planner, clock, wakes.outbox)
+    idle = idle_gpus.IdleGpuWatch(store, planner, clock, wakes.outbox)
     replayer = CaseReplayer(deciding.history, registry, clock, version("diagnoser"))
     looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
-    watch = MetricWatch(store, registry.compressor, deciding.planner, clock, wakes.attempts, wakes.outbox, looks)
+    watch = MetricWatch(store, registry.compressor, planner, clock, wakes.attempts, wakes.outbox, looks)
     loops = [
         Compaction(
             store.logs, registry.compressor, clock, metrics, world.archive, folding=service.reading.logs.folding
         ).run(changes.pause()),
-        watch.run(changes.pause()),
+        repeat(watch.step, metric_watch.PERIOD, "metrics_not_watched", changes.pause()),
         _worker(settings, service, poll, watch).run(),
         outbox.run(),
         deciding.lifecycle.run(changes.pause()),
         replayer.run(),
-        BlindSpotWatch(store.vitals, vitals, deciding.planner, clock, wakes.outbox).run(),
-        ScoreWatch(store, deciding.planner, clock, wakes.outbox).run(),
-        IdleGpuWatch(store, deciding.planner, clock, wakes.outbox).run(),
+        repeat(spots.step, blind_spots.PERIOD, "blind_spots_not_checked"),
+        repeat(scores.step, score_alerts.PERIOD, "scores_not_checked"),
+        repeat(idle.step, idle_gpus.PERIOD, "idle_gpus_not_checked"),
     ]
     if settings.prometheus_url and shared.client:
         loops.append(_node_metrics(settings, shared, world, shared.client))

@@ -157,14 +157,6 @@ _DOES = {
 
 
 @dataclass(frozen=True, slots=True)
-class EvidenceLimits:
-    """Of one attempt. bytes: as they are stored, compressed."""
-
-    files: int = 20_000
-    bytes: int = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
 class StoredFile:
     """A dump without its content. bytes: as it was sent."""
 
@@ -174,6 +166,3 @@ class StoredFile:
     received: float
     provenance: Provenance
     bytes: int
-
-
-LIMITS = EvidenceLimits()

@@ -5,6 +5,9 @@ from enum import StrEnum
 
 from diagnoser.model.evidence import Progress
 
+NOWHERE = Progress(0, -1, 0.0)
+"""Stands for the point of an event that is about none."""
+
 
 class MetricEventKind(StrEnum):
     DIVERGED = "diverged"  # the loss or the gradient norm broke, and stays so

@@ -25,6 +25,8 @@ _ALPHABETS = ("abcdefghijklmnopqrstuvwxyz", "01234567890123456789", "qwertyuiop"
 _ROWS = (*_ALPHABETS, *(row[::-1] for row in _ALPHABETS))
 _LOOK_ALIKES = str.maketrans("0134578@$!", "oleastbasi")
 NAME_MOST = 100
+SESSION_IDLE, SESSION_LIFE = 12 * 3600.0, 7 * 86_400.0
+"""Seconds after the last use, and after the sign-in, at which a session ends."""
 RESERVED_NAMES = frozenset({"anonymous", "diagnoser", "recovery"})
 """Names by which history means somebody else."""
 
@@ -90,16 +92,10 @@ class Session:
     browser: str
     ended: float | None = None
 
-
-@dataclass(frozen=True, slots=True)
-class SessionLimits:
-    """idle, life: seconds after the last use, and after the sign-in, at which a session ends."""
-
-    idle: float = 12 * 3600.0
-    life: float = 7 * 86_400.0
-
-    def has_ended(self, session: Session, now: float) -> bool:
-        return session.ended is not None or session.expires <= now or session.last_used + self.idle <= now
+    def has_ended(self, now: float) -> bool:
+        if self.ended is not None:
+            return True
+        return now >= min(self.expires, self.last_used + SESSION_IDLE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,24 +12,19 @@ from diagnoser.model.vitals import BlindSpot
 from diagnoser.observability.vitals import VitalsReader
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
-from diagnoser.worker.repeat import repeat
 
 PERIOD = 15.0
 
 
 @dataclass(frozen=True)
 class BlindSpotWatch:
-    """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
+    """``step`` it each ``PERIOD``. outbox: notified when there is something to send."""
 
     store: VitalRepository
     reader: VitalsReader
     planner: DecisionPlanner
     clock: Clock
     outbox: WakeSignal
-
-    async def run(self) -> None:
-        """Look until it is cancelled."""
-        await repeat(self.step, PERIOD, "blind_spots_not_checked")
 
     async def step(self) -> None:
         """Compare what is there with what was told. Raises Unavailable."""

@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from diagnoser.adapters.sql.store import SqlStore
-from diagnoser.model import Job, MetricEvent, MetricEventKind, Progress
+from diagnoser.model import Job, MetricEvent, MetricEventKind
 from diagnoser.model.job_contract import contract_of
+from diagnoser.model.metric_events import NOWHERE
 from diagnoser.model.queries import AttemptState, AttemptSummary
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
 from diagnoser.recovery.downtime import gpus_of
 from diagnoser.wording.phrases import plural
 from diagnoser.wording.words import lasting
-from diagnoser.worker.repeat import repeat, send
+from diagnoser.worker.repeat import send
 
 PERIOD = 60.0
 IDLE_SECONDS = 3600.0
@@ -27,22 +28,16 @@ OLDEST_SECONDS = 86_400.0 + FRESH_SECONDS
 """No contract allows a longer silence than a day: what has been silent for longer is no news."""
 LOOKED_AT = 1_000
 """Silent attempts, those that printed last."""
-_NOWHERE = Progress(0, -1, 0.0)
-"""Stands for the step of what is about none."""
 
 
 @dataclass(frozen=True)
 class IdleGpuWatch:
-    """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
+    """``step`` it each ``PERIOD``. outbox: notified when there is something to send."""
 
     store: SqlStore
     planner: DecisionPlanner
     clock: Clock
     outbox: WakeSignal
-
-    async def run(self) -> None:
-        """Look until it is cancelled."""
-        await repeat(self.step, PERIOD, "idle_gpus_not_checked")
 
     async def step(self) -> None:
         """Raises Unavailable."""
@@ -63,7 +58,7 @@ class IdleGpuWatch:
                 continue
             gpus = gpus_of(job.labels.get("gpus"))
             if gpus and 0 <= idle - _allowed(job) < FRESH_SECONDS:
-                yield attempt, job, MetricEvent(MetricEventKind.IDLE, _NOWHERE, _why(gpus, idle, attempt))
+                yield attempt, job, MetricEvent(MetricEventKind.IDLE, NOWHERE, _why(gpus, idle, attempt))
 
 
 def _allowed(job: Job) -> float:

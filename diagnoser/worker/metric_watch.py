@@ -20,10 +20,11 @@ from diagnoser.model import AttemptKey, MetricEvent, MetricEventKind, Progress
 from diagnoser.model.errors import DiagnoserError
 from diagnoser.model.job_contract import contract_of
 from diagnoser.model.logs import StoredPiece
+from diagnoser.model.metric_events import NOWHERE
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.planning.planner import DecisionPlanner
-from diagnoser.ports import Clock, Pause, WakeSignal
-from diagnoser.worker.repeat import repeat, send
+from diagnoser.ports import Clock, WakeSignal
+from diagnoser.worker.repeat import send
 from diagnoser.worker.straggler_looks import StragglerLooks
 
 PERIOD = 0.5
@@ -36,8 +37,6 @@ PIECES, PIECE_BYTES = 16, 256 << 10
 """Newest pieces of a log that are read at a look, and the largest of them."""
 
 _Pieces = dict[AttemptKey, Sequence[StoredPiece]]
-_NOWHERE = Progress(0, -1, 0.0)
-"""Stands for the step of what is about none."""
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class WatchedRun:
 
 @dataclass(eq=False)
 class MetricWatch:
-    """Run it as a task, or ``step`` it in a test.
+    """``step`` it each ``PERIOD``.
 
     attempts_due: notified of a run that diverged; outbox: of messages. stragglers: looks at runs that crawl.
     """
@@ -88,10 +87,6 @@ class MetricWatch:
     _runs: OrderedDict[AttemptKey, WatchedRun] = field(default_factory=OrderedDict, init=False)
     _diverged: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
     _still: set[AttemptKey] = field(default_factory=set[AttemptKey], init=False)
-
-    async def run(self, pause: Pause = asyncio.sleep) -> None:
-        """Look until it is cancelled. pause: between two looks."""
-        await repeat(self.step, PERIOD, "metrics_not_watched", pause)
 
     def take_diverged(self) -> list[AttemptKey]:
         """The runs that diverged since the last call."""
@@ -205,7 +200,7 @@ class MetricWatch:
         """Tell the owner of a job that its contract does not count."""
         if problem := contract_of(await self.store.jobs.find(key.job)).problem:
             why = f"what its job file says to diagnoser does not count: {problem}"
-            await self._tell_once(key, run, MetricEvent(MetricEventKind.BAD_CONTRACT, _NOWHERE, why))
+            await self._tell_once(key, run, MetricEvent(MetricEventKind.BAD_CONTRACT, NOWHERE, why))
 
     async def _alert(self, key: AttemptKey, event: MetricEvent) -> None:
         job = await self.store.jobs.find(key.job)

@@ -9,7 +9,7 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.evaluations.scores import drops, series
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.ports import Clock, WakeSignal
-from diagnoser.worker.repeat import repeat, send
+from diagnoser.worker.repeat import send
 
 PERIOD = 60.0
 RUNS = 200
@@ -21,16 +21,12 @@ than its messages are kept."""
 
 @dataclass(frozen=True)
 class ScoreWatch:
-    """Run it as a task, or ``step`` it in a test. outbox: notified when there is something to send."""
+    """``step`` it each ``PERIOD``. outbox: notified when there is something to send."""
 
     store: SqlStore
     planner: DecisionPlanner
     clock: Clock
     outbox: WakeSignal
-
-    async def run(self) -> None:
-        """Look until it is cancelled."""
-        await repeat(self.step, PERIOD, "scores_not_checked")
 
     async def step(self) -> None:
         """Raises Unavailable."""

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from diagnoser.adapters.sql import evidence
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import AttemptKey, EvidenceKind, EvidenceRequest, Provenance, RequestReason, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
-from diagnoser.model.hangs import EvidenceLimits
 from tests.contract.records import KEY, append
 
 DUMP = RuntimeFile(EvidenceKind.FLIGHT_RECORDER, b"dump" * 100, 3, "", 300.0, Provenance.RUNTIME)
@@ -28,16 +28,16 @@ async def test_the_newest_dump_of_a_rank_is_kept(store: SqlStore, second: SqlSto
     assert sorted(file.bytes for file in listed) == [2, 5, 400]
 
 
-async def test_dumps_are_of_a_known_attempt_and_bounded(store: SqlStore) -> None:
+async def test_dumps_are_of_a_known_attempt_and_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown attempt has none; beyond the limits nothing of a request is kept."""
     with pytest.raises(NotFound):
         await store.evidence.add_runtime_files(KEY, [DUMP])
     await store.logs.append([append()])
     await store.evidence.add_runtime_files(KEY, [DUMP])
-    with pytest.raises(TooLarge):
-        await store.evidence.add_runtime_files(KEY, [replace(DUMP, rank=4)], EvidenceLimits(files=1))
-    with pytest.raises(TooLarge):
-        await store.evidence.add_runtime_files(KEY, [replace(DUMP, rank=4)], EvidenceLimits(bytes=20))
+    for most in ("FILES_MOST", "BYTES_MOST"):
+        with monkeypatch.context() as bounded, pytest.raises(TooLarge):
+            bounded.setattr(evidence, most, 1)
+            await store.evidence.add_runtime_files(KEY, [replace(DUMP, rank=4)])
     assert await store.evidence.runtime_files(KEY) == [DUMP]
 
 

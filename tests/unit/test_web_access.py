@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 
 from diagnoser.ingest.job_access import REMEMBERED_SECONDS, JobAccess
 from diagnoser.model.access import Credential, Owner, Scope
-from diagnoser.model.people import Role, Session, SessionLimits, User
+from diagnoser.model.people import Role, Session, User
 from diagnoser.web.http.sessions import Sessions
 
 NOW = 1000.0
@@ -56,5 +56,5 @@ async def test_whoever_is_shut_out_is_nobody_even_with_a_session() -> None:
     """Shutting out ends sessions; one that began in the same moment is worth nothing either."""
     for disabled, is_found in ((None, True), (NOW, False)):
         accounts = Accounts(User("maria", Role.OPERATOR, NOW, disabled=disabled))
-        sessions = Sessions(accounts, lambda: NOW + 1.0, SessionLimits())  # type: ignore[arg-type]
+        sessions = Sessions(accounts, lambda: NOW + 1.0)  # type: ignore[arg-type]
         assert (await sessions.find("cookie") is not None) == is_found

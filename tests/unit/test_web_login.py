@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from diagnoser.model.access import Scope, Token
-from diagnoser.model.people import Role, SessionLimits, User, UserChange
+from diagnoser.model.people import SESSION_IDLE, SESSION_LIFE, Role, User, UserChange
 from diagnoser.web.http.sign_in import safe_page
 from diagnoser.web.server import create
 from tests.serving import NOW, WEAK_PASSWORDS, Web, fill, serving
@@ -143,10 +143,9 @@ async def test_a_session_changes_nothing_over_the_api(web: Web) -> None:
 async def test_a_session_ends_when_it_is_not_used(web: Web, clock: Clock) -> None:
     """What the page asks for by itself does not count as use; what a person opens does."""
     await sign_in(web)
-    limits = SessionLimits()
-    clock.now += limits.idle - 100
+    clock.now += SESSION_IDLE - 100
     assert await status(web, "/", **{"sec-fetch-dest": "document"}) == 200
-    clock.now += limits.idle - 100
+    clock.now += SESSION_IDLE - 100
     assert await status(web, "/", **{"sec-fetch-dest": "empty"}) == 200
     clock.now += 200
     assert (await status(web), await status(web, "/")) == (401, 303)
@@ -155,10 +154,10 @@ async def test_a_session_ends_when_it_is_not_used(web: Web, clock: Clock) -> Non
 async def test_a_session_ends_however_much_it_is_used(web: Web, clock: Clock) -> None:
     """After its life a person signs in again."""
     await sign_in(web)
-    end = clock.now + SessionLimits().life
+    end = clock.now + SESSION_LIFE
     while clock.now < end:
         assert await status(web) == 200
-        clock.now += SessionLimits().idle / 2
+        clock.now += SESSION_IDLE / 2
     assert await status(web) == 401
 
 

@@ -344,7 +344,8 @@ async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(repeat.asyncio, "sleep", slept)  # type: ignore[attr-defined]
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        await BlindSpotWatch(given, given, nobody, lambda: NOW, nobody).run()
+        watch = BlindSpotWatch(given, given, nobody, lambda: NOW, nobody)
+        await repeat.repeat(watch.step, blind_spots.PERIOD, "blind_spots_not_checked")
     assert (given.asked, pauses) == (2, [blind_spots.PERIOD] * 3)
     told = [(entry["event"], entry["error"]) for entry in logs]
     assert told == [("blind_spots_not_checked", "the database is away")] * 2

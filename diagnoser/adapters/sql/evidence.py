@@ -13,18 +13,18 @@ from diagnoser.adapters.sql.statements import of_attempt, pick, read_record, tex
 from diagnoser.adapters.sql.tables import attempts, evidence_requests, node_snapshots, runtime_files
 from diagnoser.model import AttemptKey, EvidenceRequest, RuntimeFile
 from diagnoser.model.errors import NotFound, TooLarge
-from diagnoser.model.hangs import LIMITS, EvidenceLimits, StoredFile
+from diagnoser.model.hangs import StoredFile
 from diagnoser.model.nodes import NodeSnapshot, SnapshotParts
 from diagnoser.model.record_json import RecordJson, fields_of
 
 _REQUEST = RecordJson(EvidenceRequest)
 _PARTS = RecordJson(SnapshotParts)
+FILES_MOST, BYTES_MOST = 20_000, 256 << 20
+"""Dumps of one attempt, and their bytes as they are stored, compressed."""
 
 
 class EvidenceRepository(Repository):
-    async def add_runtime_files(
-        self, attempt: AttemptKey, files: Sequence[RuntimeFile], limits: EvidenceLimits = LIMITS, *, due: bool = True
-    ) -> None:
+    async def add_runtime_files(self, attempt: AttemptKey, files: Sequence[RuntimeFile], *, due: bool = True) -> None:
         """Of each kind, rank, node and provenance the newest is kept. due: the attempt becomes due again at once, also
         one that is checked for silence. Raises NotFound for an unknown attempt, TooLarge beyond the limits.
 
@@ -45,10 +45,10 @@ class EvidenceRepository(Repository):
             await put_rows(connection, runtime_files, rows)
             held = select(func.count(), func.sum(runtime_files.c.stored)).where(of_attempt(runtime_files, attempt))
             count, size = (await connection.execute(held)).one()
-            if count > limits.files or size > limits.bytes:
+            if count > FILES_MOST or size > BYTES_MOST:
                 raise TooLarge(
                     f"attempt {attempt.number} of {attempt.job} would hold {count} dumps of {size} bytes: "
-                    f"at most {limits.files} of {limits.bytes} are kept"
+                    f"at most {FILES_MOST} of {BYTES_MOST} are kept"
                 )
             for row in rows:
                 told = pick(row, ("kind", "rank", "node", "provenance", "size"))

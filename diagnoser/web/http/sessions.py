@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from diagnoser.adapters.sql.people import UserRepository
 from diagnoser.model.access import hash_of
 from diagnoser.model.lines import printable
-from diagnoser.model.people import Person, Session, SessionLimits, User
+from diagnoser.model.people import SESSION_LIFE, Person, Session, User
 from diagnoser.ports import Clock
 from diagnoser.web.http.seldom import Seldom
 
@@ -45,17 +45,16 @@ class CookieRules:
 class Sessions:
     """Begins, finds and ends them. What is read comes from the database each time: who is signed out is out."""
 
-    def __init__(self, store: UserRepository, clock: Clock, limits: SessionLimits) -> None:
+    def __init__(self, store: UserRepository, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.limits = limits
         self._uses = Seldom(USE_SECONDS)
 
     async def begin(self, user: User, address: str, browser: str) -> str:
         """The value of the cookie: new with every sign-in, so that none that somebody else has set is ever one."""
         secret, now = secrets.token_urlsafe(32), self._clock()
         shown = printable(browser[:BROWSER_LENGTH])
-        session = Session(hash_of(secret), user.name, now, now, now + self.limits.life, address, shown)
+        session = Session(hash_of(secret), user.name, now, now, now + SESSION_LIFE, address, shown)
         await self._store.add_session(session)
         return secret
 
@@ -79,7 +78,7 @@ class Sessions:
         if found is None:
             return None
         session, user = found
-        if self.limits.has_ended(session, self._clock()):
+        if session.has_ended(self._clock()):
             return None
         if user.disabled is not None:
             return None

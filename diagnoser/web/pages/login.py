@@ -13,7 +13,7 @@ from pydantic import StringConstraints, ValidationError
 
 from diagnoser.model.audit import Actor, ActorKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
-from diagnoser.model.people import NAME_MOST, Person, User
+from diagnoser.model.people import NAME_MOST, SESSION_LIFE, Person, User
 from diagnoser.ports import IdentityProvider, current_call
 from diagnoser.web.http.authentication import Caller, People, client_address, may_read
 from diagnoser.web.http.dependencies import Core, UnscopedCore
@@ -88,16 +88,16 @@ async def sign_out_everywhere(request: Request, caller: Caller, core: UnscopedCo
 
 
 @router.get("/account", dependencies=[Depends(may_read)])
-async def account(caller: Caller, core: UnscopedCore, people: People, pages: Drawn) -> Response:
+async def account(caller: Caller, core: UnscopedCore, pages: Drawn) -> Response:
     if not isinstance(caller, Person):
         raise NotFound("this page is of people who have signed in")
-    now, limits = core.clock(), people.sessions.limits
+    now = core.clock()
     sessions = await core.store.users.sessions(caller.name)
     found = await core.store.users.find_with_password(caller.name)
     return pages.draw(
         "account.html",
         user=found[0] if found else None,
-        sessions=[session for session in sessions if not limits.has_ended(session, now)],
+        sessions=[session for session in sessions if not session.has_ended(now)],
         current=caller.session,
     )
 
@@ -159,7 +159,7 @@ async def _begin(request: Request, core: Core, people: People, user: User, page:
         await core.store.users.end_sessions(before.name, core.clock(), before.session)
     cookie = await people.sessions.begin(user, address, browser)
     answer = see_other(safe_page(page))
-    people.cookies.set(answer, request, cookie, people.sessions.limits.life)
+    people.cookies.set(answer, request, cookie, SESSION_LIFE)
     return answer
 
 

@@ -143,10 +143,6 @@ DEFERRED = (
 )
 
 
-ALIASES = {"trials": "evaluations"}
-"""Earlier names of commands, which help does not list."""
-
-
 class Commands(TyperGroup):
     """Those of this module, and the deferred ones."""
 
@@ -154,9 +150,6 @@ class Commands(TyperGroup):
         super().__init__(**attributes)
         for command in DEFERRED:
             self.add_command(command)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return super().get_command(ctx, ALIASES.get(cmd_name, cmd_name))
 
 
 cli = typer.Typer(

@@ -50,7 +50,7 @@ def follow(running: Service, path: Path, exit_code: int = 0) -> str:
     """What it prints when all that is due is evaluated."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("DIAGNOSER_")}
     environment["DIAGNOSER_DATABASE_URL"] = f"sqlite:///{running.folder}/test.db"
-    words = ["trials", "run", str(path), "--once", "--node", "here=1", "--server", running.url]
+    words = ["evaluations", "run", str(path), "--once", "--node", "here=1", "--server", running.url]
     places = ["--folder", str(running.folder / "runs"), "--weights", ""]
     ended = preloaded.run([*words, *places], environment)
     assert ended.returncode == exit_code, ended.stdout + ended.stderr

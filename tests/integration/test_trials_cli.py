@@ -41,7 +41,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def call(folder: Path, *given: object, code: int = 0) -> str:
-    done = preloaded.run(["trials", *given], environment(folder))
+    done = preloaded.run(["evaluations", *given], environment(folder))
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if not code else done.stdout + done.stderr
 
@@ -49,14 +49,14 @@ def call(folder: Path, *given: object, code: int = 0) -> str:
 def run(folder: Path, *given: object, code: int = 0) -> Any:
     """What it prints is one JSON object, whatever is logged."""
     places = ("--folder", folder / "runs", "--weights", folder / "memory", "--node", "here=2", "--json")
-    done = preloaded.run(["trials", "run", *given, *places], environment(folder))
+    done = preloaded.run(["evaluations", "run", *given, *places], environment(folder))
     assert done.returncode == code, done.stdout + done.stderr
     return json.loads(done.stdout)
 
 
 def begun(folder: Path, suite: Path) -> preloaded.Preloaded:
     """A run that has begun a batch."""
-    words = ("trials", "run", str(suite), "--folder", str(folder / "runs"), "--weights", "", "--node", "here=1")
+    words = ("evaluations", "run", str(suite), "--folder", str(folder / "runs"), "--weights", "", "--node", "here=1")
     started = preloaded.Preloaded(words, environment(folder), folder / "run.log")
     limit = time.monotonic() + 120
     while not list(folder.glob("runs/*/batches/*/started")):

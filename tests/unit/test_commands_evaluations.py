@@ -40,7 +40,7 @@ def suite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_plan_reads_as_a_chart_and_two_sentences(suite: str) -> None:
     """A row a slot, the makespan, the lower bound, and what a job a data set would take."""
-    result = RUN.invoke(cli, ["trials", "plan", suite, "--gpus-per-node", "2"])
+    result = RUN.invoke(cli, ["evaluations", "plan", suite, "--gpus-per-node", "2"])
     assert result.exit_code == 0
     assert "node-0 0" in result.stdout
     assert "node-0 1" in result.stdout
@@ -51,7 +51,7 @@ def test_the_plan_reads_as_a_chart_and_two_sentences(suite: str) -> None:
 def test_programs_get_json_and_pages_get_svg(suite: str, tmp_path: Path) -> None:
     """All placements, in seconds of the run; the chart in a file."""
     svg = tmp_path / "plan.svg"
-    result = RUN.invoke(cli, ["trials", "plan", suite, "--nodes", "2", "--json", "--svg", str(svg)])
+    result = RUN.invoke(cli, ["evaluations", "plan", suite, "--nodes", "2", "--json", "--svg", str(svg)])
     plan = json.loads(result.stdout)
     assert plan["lower_bound"] <= plan["makespan"] < plan["in_line"]
     covered = sum(p["last"] - p["first"] for placed in plan["placements"] for p in placed["batch"]["pieces"])
@@ -64,29 +64,33 @@ def test_earlier_runtimes_replace_guesses(suite: str, tmp_path: Path) -> None:
     file = tmp_path / "runtimes.ndjson"
     row = {"task": "mmlu", "size": "7B", "hardware": "A100", "samples": 100, "seconds": 400.0, "load": 30.0}
     file.write_text(json.dumps(row) + "\n\n")
-    guessed = json.loads(RUN.invoke(cli, ["trials", "plan", suite, "--json"]).stdout)
-    known = json.loads(RUN.invoke(cli, ["trials", "plan", suite, "--json", "--runtimes", str(file)]).stdout)
+    guessed = json.loads(RUN.invoke(cli, ["evaluations", "plan", suite, "--json"]).stdout)
+    known = json.loads(RUN.invoke(cli, ["evaluations", "plan", suite, "--json", "--runtimes", str(file)]).stdout)
     assert known["makespan"] > 5 * guessed["makespan"]
     assert known["start"] == 30.0
     file.write_text(json.dumps(row | {"samples": "x"}))
-    error = RUN.invoke(cli, ["trials", "plan", suite, "--runtimes", str(file)]).exception
+    error = RUN.invoke(cli, ["evaluations", "plan", suite, "--runtimes", str(file)]).exception
     assert isinstance(error, BadInput)
     assert str(error).startswith(f"{file}:1: samples:")
 
 
 def test_a_plan_expects_what_earlier_runs_took(suite: str, tmp_path: Path) -> None:
     """From the database, which a plan neither makes nor upgrades; a file wins; it says where they are from."""
-    before = RUN.invoke(cli, ["trials", "plan", suite]).stdout
+    before = RUN.invoke(cli, ["evaluations", "plan", suite]).stdout
     assert "Expected times: of the suite, and guesses by size (there is no database at" in before
     assert not list(tmp_path.glob("*.db"))
     asyncio.run(_run_before(tmp_path))
-    plan = json.loads(RUN.invoke(cli, ["trials", "plan", suite, "--json"]).stdout)
+    plan = json.loads(RUN.invoke(cli, ["evaluations", "plan", suite, "--json"]).stdout)
     assert (plan["runtimes"], plan["start"]) == ("of the database (shards of these tasks that ran before: 1)", 30.0)
     file = tmp_path / "runtimes.ndjson"
     file.write_text("")
-    assert f"Expected times: of {file}." in RUN.invoke(cli, ["trials", "plan", suite, "--runtimes", str(file)]).stdout
+    assert (
+        f"Expected times: of {file}." in RUN.invoke(cli, ["evaluations", "plan", suite, "--runtimes", str(file)]).stdout
+    )
     (tmp_path / "test.db").write_bytes(b"")
-    assert "guesses by size (the database has another version)" in RUN.invoke(cli, ["trials", "plan", suite]).stdout
+    assert (
+        "guesses by size (the database has another version)" in RUN.invoke(cli, ["evaluations", "plan", suite]).stdout
+    )
 
 
 async def _run_before(folder: Path) -> None:
@@ -103,27 +107,20 @@ async def _run_before(folder: Path) -> None:
 
 def test_a_large_pool_is_drawn_in_a_file_only(suite: str) -> None:
     """A terminal does not show 256 rows."""
-    result = RUN.invoke(cli, ["trials", "plan", suite, "--nodes", "32"])
+    result = RUN.invoke(cli, ["evaluations", "plan", suite, "--nodes", "32"])
     assert "--svg" in result.stdout
 
 
 def test_faults_of_the_file_end_the_command(suite: str, tmp_path: Path) -> None:
     """With line and field; a missing file by its name; nodes that are too small by the GPUs that are missing."""
     Path(suite).write_text(SUITE.replace("samples: 1319", "samples: 0"))
-    error = RUN.invoke(cli, ["trials", "plan", suite]).exception
+    error = RUN.invoke(cli, ["evaluations", "plan", suite]).exception
     assert isinstance(error, RuleFaults)
     assert str(error.faults[0]).startswith(f"{suite}:9: tasks.0.samples")
-    missing = RUN.invoke(cli, ["trials", "plan", str(tmp_path / "none.yaml")]).exception
+    missing = RUN.invoke(cli, ["evaluations", "plan", str(tmp_path / "none.yaml")]).exception
     assert "none.yaml: No such file" in str(missing)
     Path(suite).write_text(SUITE + "gpus: 8\n")
-    assert "8 GPUs" in str(RUN.invoke(cli, ["trials", "plan", suite, "--gpus-per-node", "4"]).exception)
-
-
-def test_the_earlier_name_of_the_commands_is_still_understood() -> None:
-    """Scripts say `trials`; the help lists the new name alone."""
-    assert RUN.invoke(cli, ["trials", "--help"]).exit_code == 0
-    listed = RUN.invoke(cli, ["--help"]).output
-    assert "evaluations" in listed and "trials" not in listed
+    assert "8 GPUs" in str(RUN.invoke(cli, ["evaluations", "plan", suite, "--gpus-per-node", "4"]).exception)
 
 
 @pytest.fixture

@@ -309,14 +309,14 @@ async def test_the_manifests_give_no_more_than_is_needed(
 
 @contextmanager
 def coordinator_process(folder: Path, config: Path, *words: str) -> Iterator[Preloaded]:
-    """``diagnoser trials``; ended at the end."""
+    """``diagnoser evaluations``; ended at the end."""
     variables = {
         "PYTHONPATH": str(ROOT),
         "KUBECONFIG": str(config),
         "DIAGNOSER_DATABASE_URL": f"sqlite:///{folder}/t.db",
     }
     (folder / "out").write_bytes(b"")
-    process = Preloaded(["trials", *words], {**os.environ, **variables}, folder / "out", folder / "err")
+    process = Preloaded(["evaluations", *words], {**os.environ, **variables}, folder / "out", folder / "err")
     try:
         yield process
     finally:

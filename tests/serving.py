@@ -7,11 +7,12 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import httpx
+from argon2 import PasswordHasher
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 from prometheus_client import CollectorRegistry
@@ -101,8 +102,17 @@ HOSTILE = (
 TIMING = Timing(exit_grace=0.0, fatal_debounce=0.0, fatal_debounce_max=0.0, exit_grace_after_fatal=0.0)
 
 GROUPS = (CoreServices, HealthChecks, IntakeServices, LiveServices, LogServices, PeopleServices, WebConfig)
-WEAK_PASSWORDS = Argon2Passwords(is_weak=True)
-"""The real library, with parameters that cost a test nothing."""
+
+
+class WeakPasswords(Argon2Passwords):
+    """The real library, with parameters that cost a test nothing, and protect nothing."""
+
+    @cached_property
+    def _hasher(self) -> PasswordHasher:
+        return PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+
+
+WEAK_PASSWORDS = WeakPasswords()
 
 
 @dataclass

@@ -199,8 +199,7 @@ class KafkaSource:
         partitions = {
             place.partition: Partition(self._cluster, self._group, self._topic, place.partition) for place in places
         }
-        question = _as_coroutine(self._stored, partitions.values())
-        self._waiting = asyncio.run_coroutine_threadsafe(question, self._loop)
+        self._waiting = asyncio.run_coroutine_threadsafe(self._stored(partitions.values()), self._loop)
         stored = self._waiting.result()
         for place in places:
             place.offset = stored.get(partitions[place.partition], OFFSET_BEGINNING)
@@ -266,10 +265,6 @@ class _ClientLog:
 
     def log(self, level: int, format: str, *values: object) -> None:
         structlog.get_logger().debug("librdkafka", text=format % values)
-
-
-async def _as_coroutine(stored: StoredOffsets, partitions: Collection[Partition]) -> Mapping[Partition, int]:
-    return await stored(partitions)
 
 
 def _number(message: KafkaMessage) -> int:

@@ -39,7 +39,7 @@ class OidcConfig:
 
 
 class OidcProvider:
-    """``ports.IdentityProvider``."""
+    """Raises Unavailable where the provider does not answer, Denied for what it says no to."""
 
     def __init__(self, config: OidcConfig, transport: "AsyncBaseTransport | None" = None) -> None:
         """transport: what carries the requests, in place of the network."""
@@ -55,12 +55,15 @@ class OidcProvider:
         return urlsplit(self._config.issuer).hostname or self._config.issuer
 
     async def authorization_url(self, state: str, nonce: str, verifier: str) -> str:
+        """Where the browser goes to sign in. verifier: of PKCE, which stays here."""
         async with self._client() as client:
             endpoint = (await self._describe(client))["authorization_endpoint"]
             url, _ = client.create_authorization_url(endpoint, state=state, nonce=nonce, code_verifier=verifier)
             return str(url)
 
     async def identity(self, code: str, nonce: str, verifier: str, issuer: str) -> Identity:
+        """Exchange the code for who signed in. issuer: what the answer named as its origin, "" where it named none.
+        Raises Denied also for a person to whom the site gives no role."""
         from authlib.common.errors import AuthlibBaseError
         from httpx2 import HTTPError
 

@@ -16,17 +16,14 @@ def new_secret() -> str:
 
 
 class Argon2Passwords:
-    """``ports.PasswordHasher``. The library is loaded with the first password: most requests never need it."""
-
-    def __init__(self, *, is_weak: bool = False) -> None:
-        """is_weak: costs nothing and protects nothing, for tests."""
-        self._is_weak = is_weak
+    """Slow on purpose, and hungry for memory: hash and verify take tens of milliseconds in a thread of their own. The
+    library is loaded with the first password: most requests never need it."""
 
     @cached_property
     def _hasher(self) -> "argon2.PasswordHasher":
         from argon2 import PasswordHasher
 
-        return PasswordHasher(time_cost=1, memory_cost=64, parallelism=1) if self._is_weak else PasswordHasher()
+        return PasswordHasher()
 
     @cached_property
     def _nobody(self) -> str:
@@ -37,9 +34,11 @@ class Argon2Passwords:
         return await asyncio.to_thread(lambda: self._hasher.hash(password))
 
     async def verify(self, hash: str, password: str) -> bool:
+        """hash: "" for somebody who has no password, which takes as long and is never right."""
         return await asyncio.to_thread(self._verify, hash, password)
 
     def is_outdated(self, hash: str) -> bool:
+        """Whether it was made with weaker parameters than today's."""
         return self._hasher.check_needs_rehash(hash)
 
     def _verify(self, hash: str, password: str) -> bool:

@@ -1,6 +1,6 @@
 """Where lines are read from: a topic of a message queue, as one member of a consumer group, or a site's log store."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +19,7 @@ class Message:
     time: float = float("nan")
 
 
-StoredOffsets = Callable[[Collection[Partition]], Awaitable[Mapping[Partition, int]]]
+StoredOffsets = Callable[[Collection[Partition]], Coroutine[None, None, Mapping[Partition, int]]]
 """Where to go on, of those partitions that anything is stored of."""
 
 

@@ -1,12 +1,11 @@
-"""The clock, models, wake-ups, receivers and channels, the archive, and who people are."""
+"""The clock, models, wake-ups, receivers and channels, and the archive."""
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import Alert, AlertThread
-from diagnoser.model.people import Identity
 
 Clock = Callable[[], float]
 """Seconds since the epoch. Passed in wherever time decides something."""
@@ -105,15 +104,6 @@ class LanguageModel(Protocol):
         """Most tokens of question and answer together, None when the server does not say. Never raises."""
 
 
-class Embedder(Protocol):
-    """Text to vectors of one length. name: of the model; vectors of two names are never compared."""
-
-    name: str
-
-    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
-        """One vector per text. Raises ModelFailed."""
-
-
 class WakeSignal(Protocol):
     """Tells sleeping loops that there is work. Losing a wake-up loses nothing: due rows are swept."""
 
@@ -160,30 +150,3 @@ class Archive(Protocol):
 
     async def objects(self, after: str, limit: int) -> list[ArchivedObject]:
         """The next ones after the key ``after``, in an order of the archive's own; "" for the first."""
-
-
-class PasswordHasher(Protocol):
-    """Slow on purpose, and hungry for memory: both calls take tens of milliseconds in a thread of their own."""
-
-    async def hash(self, password: str) -> str: ...
-
-    async def verify(self, hash: str, password: str) -> bool:
-        """hash: "" for somebody who has no password, which takes as long and is never right."""
-
-    def is_outdated(self, hash: str) -> bool:
-        """Whether it was made with weaker parameters than today's."""
-
-
-class IdentityProvider(Protocol):
-    """A provider of OpenID Connect. Raises Unavailable where it does not answer, Denied for what it says no to."""
-
-    @property
-    def name(self) -> str:
-        """For people."""
-
-    async def authorization_url(self, state: str, nonce: str, verifier: str) -> str:
-        """Where the browser goes to sign in. verifier: of PKCE, which stays here."""
-
-    async def identity(self, code: str, nonce: str, verifier: str, issuer: str) -> Identity:
-        """Exchange the code for who signed in. issuer: what the answer named as its origin, "" where it named none.
-        Raises Denied also for a person to whom the site gives no role."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -19,7 +19,6 @@ from diagnoser.model.jobs import AttemptKey, Facts
 from diagnoser.model.taxonomy import Action, Category, FailureType, Outcome, category_of
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
-from diagnoser.ports import Embedder
 from diagnoser.recovery import retry_history
 from diagnoser.recovery.policy import Policy, case_of
 from diagnoser.retrieval import hashing, precedents, rule_requests, search, signature
@@ -27,6 +26,9 @@ from diagnoser.retrieval.index import Index
 from diagnoser.retrieval.precedents import Found, LineShapes, Precedents
 from diagnoser.retrieval.search import SearchResult
 from diagnoser.rules import outcome
+
+if TYPE_CHECKING:
+    from diagnoser.adapters.openai import OpenAIEmbedder
 
 SAME = 0.92
 """From this likeness on two failures may be the same; messages of a dozen words that differ in one word lie below.
@@ -96,7 +98,7 @@ class ConfirmedFailures:
     logs: LogLoader
     policy: Policy
     metrics: Metrics
-    embedder: Embedder | None = None
+    embedder: "OpenAIEmbedder | None" = None
     _: KW_ONLY
     shared: bool = False
     _memory: _Memory = field(default_factory=_Memory, init=False)

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Conflict, Denied, NotFound, Throttled
 from diagnoser.model.people import Identity, Role, Session, User, UserChange
@@ -176,7 +177,7 @@ async def test_what_was_tried_long_ago_is_dropped(store: SqlStore) -> None:
     assert [await store.logins.drop(150.0, 10) for _ in range(2)] == [1, 0]
 
 
-class Guesses:
+class Guesses(Argon2Passwords):
     """A hasher that every password is wrong for, and that counts them."""
 
     count = 0

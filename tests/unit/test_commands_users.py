@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from argon2 import PasswordHasher
 from typer.testing import CliRunner, Result
 
 from diagnoser.adapters.passwords import Argon2Passwords
@@ -30,12 +31,8 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     found = f"sqlite:///{tmp_path}/test.db"
     monkeypatch.setenv("DIAGNOSER_DATABASE_URL", found)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("diagnoser.adapters.passwords.Argon2Passwords.__init__", _weak)
+    monkeypatch.setattr(Argon2Passwords, "_hasher", PasswordHasher(time_cost=1, memory_cost=64, parallelism=1))
     return found
-
-
-def _weak(self: Argon2Passwords) -> None:
-    self._is_weak = True
 
 
 def run(*arguments: str, given: str = "") -> Result:

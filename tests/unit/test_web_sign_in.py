@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.model.errors import Denied, Overloaded, Throttled
 from diagnoser.model.people import Role, User
 from diagnoser.web.http import sign_in
@@ -31,7 +32,7 @@ class Clock:
 
 
 @dataclass
-class CountingHasher:
+class CountingHasher(Argon2Passwords):
     """Compares as it is; remembers what it was asked."""
 
     asked: list[str] = field(default_factory=list)

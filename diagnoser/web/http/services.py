@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from starlette.requests import Request
 from starlette.routing import BaseRoute
 
+from diagnoser.adapters.oidc import OidcProvider
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.inquiry import Inquiries
@@ -26,7 +27,7 @@ from diagnoser.model.shown_settings import ShownSetting
 from diagnoser.observability.metrics import Metrics
 from diagnoser.observability.tracing import Trace
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.ports import Clock, IdentityProvider, WakeSignal
+from diagnoser.ports import Clock, WakeSignal
 from diagnoser.redaction.redact import Redact
 from diagnoser.retrieval.confirmed_failures import ConfirmedFailures
 from diagnoser.rules.schema import Rule
@@ -180,7 +181,7 @@ class PeopleServices:
     sessions: Sessions
     sign_in: PasswordSignIn
     cookies: CookieRules
-    provider: IdentityProvider | None = None
+    provider: OidcProvider | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,11 @@ import asyncio
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 
+from diagnoser.adapters.passwords import Argon2Passwords
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model.errors import Denied, Overloaded, Throttled, Unavailable
 from diagnoser.model.people import NAME_MOST, PASSWORD_MOST, User, prepared_password
-from diagnoser.ports import Clock, PasswordHasher
+from diagnoser.ports import Clock
 
 AT_ONCE, WAITING = 2, 30
 """Passwords that are checked at the same time, and that may wait for it: each takes 64 MiB and a core."""
@@ -18,7 +19,7 @@ WRONG = "The name or the password is wrong."
 
 
 class PasswordSignIn:
-    def __init__(self, store: SqlStore, hasher: PasswordHasher, clock: Clock) -> None:
+    def __init__(self, store: SqlStore, hasher: Argon2Passwords, clock: Clock) -> None:
         self._store = store
         self._hasher = hasher
         self._clock = clock

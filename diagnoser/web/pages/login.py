@@ -11,10 +11,11 @@ from fastapi import Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import StringConstraints, ValidationError
 
+from diagnoser.adapters.oidc import OidcProvider
 from diagnoser.model.audit import Actor, ActorKind
 from diagnoser.model.errors import BadInput, Conflict, Denied, DiagnoserError, NotFound, Overloaded, Throttled
 from diagnoser.model.people import NAME_MOST, SESSION_LIFE, Person, User
-from diagnoser.ports import IdentityProvider, current_call
+from diagnoser.ports import current_call
 from diagnoser.web.http.authentication import Caller, People, client_address, may_read
 from diagnoser.web.http.dependencies import Core, UnscopedCore
 from diagnoser.web.http.problems import TOKEN_PAGE, retry_after
@@ -193,7 +194,7 @@ async def _draw(
     return answer
 
 
-def _provider(people: People) -> IdentityProvider:
+def _provider(people: People) -> OidcProvider:
     """Raises NotFound."""
     if people.provider is None:
         raise NotFound("no identity provider is configured: set DIAGNOSER_OIDC_ISSUER")

@@ -132,10 +132,9 @@ def _tail(
         headers["Authorization"] = secret
     if tenant:
         headers["X-Scope-OrgID"] = tenant
-    source = SOURCES[origin](StoreClient(url, headers), query)
-    since, delay = window
-    partition = Partition(url, group, query, 0)
-    return LineTail(source, partition, SteadyClock(), since=since.total_seconds(), delay=delay.total_seconds())
+    client, partition = StoreClient(url, headers), Partition(url, group, query, 0)
+    since, delay = window[0].total_seconds(), window[1].total_seconds()
+    return LineTail(client, SOURCES[origin], partition, SteadyClock(), since=since, delay=delay)
 
 
 def credential(name: str, cluster: str, *, vouch: bool, origin: Origin = Origin.KAFKA) -> Credential:

@@ -4,7 +4,7 @@ Times are seconds since the epoch. Every method that waits may raise ``Unavailab
 """
 
 from diagnoser.ports.audit import AuditedCall, auditing, current_call
-from diagnoser.ports.messages import LineSource, Message, MessageSource, SourceLine
+from diagnoser.ports.messages import Message, MessageSource, SourceLine
 from diagnoser.ports.node_executor import Command, CommandResult, NodeExecutor, Order, OrderState, OrderStatus
 from diagnoser.ports.services import (
     AlertChannel,

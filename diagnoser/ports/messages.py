@@ -60,16 +60,3 @@ class SourceLine:
     nanoseconds: int
     text: bytes
     labels: tuple[tuple[str, bytes], ...]
-
-
-class LineSource(Protocol):
-    """A query that a store answers for any stretch of time."""
-
-    async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
-        """Lines from ``start`` on and before ``end``, in nanoseconds since the epoch; of one time, in their order. If
-        there are more than ``limit``, any ``limit`` of them. Lines outside of that time are no fault.
-
-        Raises TooLarge when the answer would be, BadInput when the store refuses us for good.
-        """
-
-    async def close(self) -> None: ...

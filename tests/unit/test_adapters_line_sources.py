@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Collection, Mapping
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -38,8 +38,7 @@ class Answer:
 
 
 def asked(name: str, body: bytes) -> "list[SourceLine]":
-    source = SOURCES[name](cast(StoreClient, Answer(body)), "query")
-    reading = source.read(0, 1, 10)
+    reading: Any = SOURCES[name](cast(StoreClient, Answer(body)), "query", 0, 1, 10)
     with pytest.raises(StopIteration) as end:
         reading.send(None)
     return cast("list[SourceLine]", end.value.value)
@@ -82,7 +81,7 @@ class Store:
         self._away = away
         self._most = most
 
-    async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
+    async def read(self, query: str, start: int, end: int, limit: int) -> list[SourceLine]:
         if self._dice.random() < self._away:
             raise Unavailable("away")
         inside = [line for line in self._lines if start <= line.nanoseconds < end]
@@ -92,6 +91,10 @@ class Store:
 
     async def close(self) -> None:
         pass
+
+
+def tail_of(store: Store, since: float = 100.0, delay: float = 0.0) -> LineTail:
+    return LineTail(cast(Any, store), cast(Any, Store.read), PLACE, lambda: NOW, since=since, delay=delay)
 
 
 async def _nothing_stored(partitions: Collection[Partition]) -> Mapping[Partition, int]:
@@ -116,7 +119,7 @@ async def test_each_line_is_read_once_whatever_ends(seed: int, monkeypatch: pyte
         return offsets
 
     while offsets.get(PLACE, 0) <= max(times):
-        reader = LineTail(Store(lines, seed, away=0.1), PLACE, lambda: NOW, since=600.0, delay=0.0)
+        reader = tail_of(Store(lines, seed, away=0.1), since=600.0)
         await reader.subscribe(stored)
         for _ in range(200):
             messages = await reader.receive(1 << 20, 0.0)
@@ -132,7 +135,7 @@ async def test_where_only_the_first_lines_are_stored_the_others_follow() -> None
     """A batch may be stored in parts. Those of one time are read again rather than missed."""
     second = NOW * SECOND - 50 * SECOND
     times = [second, second + 7, second + 7, second + 9]
-    reader = LineTail(Store([SourceLine(time, b"x", ()) for time in times]), PLACE, lambda: NOW, since=100.0, delay=0.0)
+    reader = tail_of(Store([SourceLine(time, b"x", ()) for time in times]))
     await reader.subscribe(_nothing_stored)
     messages = await reader.receive(1 << 20, 0.0)
     assert [message.offset + 1 for message in messages] == [second + 7, second + 7, second + 9, NOW * SECOND]
@@ -143,7 +146,7 @@ async def test_lines_that_cannot_be_told_apart_by_their_time_are_told(monkeypatc
     monkeypatch.setattr(tail, "LINES", 3)
     time = (NOW - 60) * SECOND
     lines = [SourceLine(time, b"%d" % number, ()) for number in range(5)] + [SourceLine(time + 1, b"next", ())]
-    reader = LineTail(Store(lines), PLACE, lambda: NOW, since=100.0, delay=10.0)
+    reader = tail_of(Store(lines), delay=10.0)
     await reader.subscribe(_nothing_stored)
     read = [message for _ in range(200) for message in await reader.receive(1 << 20, 0.0)]
     assert len(read) == 4

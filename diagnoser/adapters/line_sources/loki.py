@@ -4,29 +4,26 @@ from typing import Any
 
 import orjson
 
-from diagnoser.adapters.line_sources.store_client import StoreReader
+from diagnoser.adapters.line_sources.store_client import StoreClient
 from diagnoser.model.errors import BadInput, Unavailable
 from diagnoser.ports import SourceLine
 
 PATH = "/loki/api/v1/query_range"
 
 
-class LokiSource(StoreReader):
+async def read_loki(client: StoreClient, query: str, start: int, end: int, limit: int) -> list[SourceLine]:
     """query: LogQL that selects lines, such as ``{job=~".+"}``."""
-
-    async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
-        answer = await self._client.get(
-            PATH, {"query": self._query, "start": start, "end": end, "limit": limit, "direction": "forward"}
-        )
-        try:
-            data = orjson.loads(answer)["data"]
-            is_lines = data["resultType"] == "streams"
-            lines = _lines(data["result"]) if is_lines else []
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unavailable(f"not an answer of Loki: {error!r}") from None
-        if not is_lines:
-            raise BadInput(f"the query selects no lines: {self._query}")
-        return lines
+    asked: dict[str, str | int] = {"query": query, "start": start, "end": end, "limit": limit, "direction": "forward"}
+    answer = await client.get(PATH, asked)
+    try:
+        data = orjson.loads(answer)["data"]
+        is_lines = data["resultType"] == "streams"
+        lines = _lines(data["result"]) if is_lines else []
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unavailable(f"not an answer of Loki: {error!r}") from None
+    if not is_lines:
+        raise BadInput(f"the query selects no lines: {query}")
+    return lines
 
 
 def _lines(streams: list[Any]) -> list[SourceLine]:

@@ -1,9 +1,12 @@
 """GET requests to a log store: bounded answers, and which faults are for a person to mend."""
 
+from collections.abc import Awaitable, Callable
+
 import httpx
 
 from diagnoser.adapters.http import bounded
 from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.ports import SourceLine
 
 ANSWER_BYTES = 32 << 20
 CONNECT_SECONDS, READ_SECONDS = 5.0, 60.0
@@ -47,12 +50,7 @@ class StoreClient:
         await self._client.aclose()
 
 
-class StoreReader:
-    """What the sources of all log stores have. query: in the store's language."""
-
-    def __init__(self, client: StoreClient, query: str) -> None:
-        self._client = client
-        self._query = query
-
-    async def close(self) -> None:
-        await self._client.close()
+ReadLines = Callable[[StoreClient, str, int, int, int], Awaitable[list[SourceLine]]]
+"""(client, query in the store's language, start, end, limit) -> lines from ``start`` on and before ``end``, nanoseconds
+since the epoch; of one time, in their order. If there are more than ``limit``, any ``limit`` of them. Lines outside of
+that time are no fault. Raises TooLarge when the answer would be, BadInput when the store refuses us for good."""

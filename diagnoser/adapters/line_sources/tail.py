@@ -11,9 +11,10 @@ from dataclasses import KW_ONLY, dataclass
 
 import structlog
 
+from diagnoser.adapters.line_sources.store_client import ReadLines, StoreClient
 from diagnoser.model.errors import TooLarge, Unavailable
 from diagnoser.model.logs import Partition
-from diagnoser.ports import Clock, LineSource, Message, SourceLine
+from diagnoser.ports import Clock, Message, SourceLine
 from diagnoser.ports.messages import StoredOffsets
 
 SECOND = 1_000_000_000
@@ -29,10 +30,11 @@ PAUSE_SECONDS, PAUSE_SECONDS_MOST = 1.0, 30.0
 @dataclass(eq=False)
 class LineTail:
     """A topic of one partition that is always ours. A second process of the same group reads the same, and what it
-    stores first is ours no more. since: seconds before now from which on a new group reads. delay: seconds that a line
-    may take into the store; what comes later than that is not read."""
+    stores first is ours no more. partition: its topic is the query. since: seconds before now from which on a new group
+    reads. delay: seconds that a line may take into the store; what comes later than that is not read."""
 
-    source: LineSource
+    client: StoreClient
+    read: ReadLines
     partition: Partition
     clock: Clock
     _: KW_ONLY
@@ -69,7 +71,7 @@ class LineTail:
     async def _read(self, start: int, end: int) -> list[SourceLine] | None:
         """All lines of the stretch in their order; None where it must be shorter, or the store is away."""
         try:
-            lines = await self.source.read(start, end, LINES)
+            lines = await self.read(self.client, self.partition.topic, start, end, LINES)
         except TooLarge:
             lines = None
         except Unavailable as error:
@@ -112,7 +114,7 @@ class LineTail:
         return frozenset({self.partition})
 
     async def close(self) -> None:
-        await self.source.close()
+        await self.client.close()
 
     def _ago(self, seconds: float) -> int:
         return int((self.clock() - seconds) * SECOND)

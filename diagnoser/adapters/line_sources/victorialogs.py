@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import orjson
 
-from diagnoser.adapters.line_sources.store_client import StoreReader
+from diagnoser.adapters.line_sources.store_client import StoreClient
 from diagnoser.model.errors import Unavailable
 from diagnoser.ports import SourceLine
 
@@ -14,16 +14,14 @@ _NOT_LABELS = frozenset({"_time", "_msg", "_stream", "_stream_id"})
 _BILLION = 1_000_000_000
 
 
-class VictoriaLogsSource(StoreReader):
+async def read_victorialogs(client: StoreClient, query: str, start: int, end: int, limit: int) -> list[SourceLine]:
     """query: LogsQL that selects lines, such as ``{job!=""}``."""
-
-    async def read(self, start: int, end: int, limit: int) -> list[SourceLine]:
-        times: dict[str, str | int] = {"start": _written(start), "end": _written(end)}
-        answer = await self._client.get(PATH, {"query": self._query, "limit": limit, **times})
-        try:
-            return [_line(orjson.loads(row)) for row in answer.split(b"\n") if row]
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise Unavailable(f"not an answer of VictoriaLogs: {error!r}") from None
+    times: dict[str, str | int] = {"start": _written(start), "end": _written(end)}
+    answer = await client.get(PATH, {"query": query, "limit": limit, **times})
+    try:
+        return [_line(orjson.loads(row)) for row in answer.split(b"\n") if row]
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Unavailable(f"not an answer of VictoriaLogs: {error!r}") from None
 
 
 def _line(fields: Mapping[str, str]) -> SourceLine:

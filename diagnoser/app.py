@@ -333,11 +333,13 @@ def _open_deciding(
     store, policy = world.store, shared.analyzer.knowledge.policy
     planner = _planner(settings, shared, world.senders)
     commands = PlanCommands(policy, planner, queries=shared.node_queries)
-    history, log_agent = ReplayHistory(store, reading.logs), None
+    history, log_agent, stage = ReplayHistory(store, reading.logs), None, None
     if settings.log_agent:
         log_agent = llm_factory.log_agent(settings, reading.filters, history, world.model)
     failures = llm_factory.confirmed_failures(settings, store.feedback, reading.logs, policy, world.metrics, stack)
-    knowledge = shared.analyzer.knowledge
+    if world.model:
+        agent = llm_factory.failure_agent(settings, world.model, policy, world.metrics)
+        stage = LLMStage(agent, failures, store.cases, shared.analyzer.knowledge, store.plans)
     return Deciding(
         planner=planner,
         plans=PlanService(store, commands, world.metrics, world.wakes.outbox, world.trace),
@@ -345,9 +347,7 @@ def _open_deciding(
         history=history,
         lifecycle=llm_factory.rule_lifecycle(settings, history, reading.registry, world.model, world.metrics),
         log_agent=log_agent,
-        llm_stage=llm_factory.llm_stage(
-            settings, world.model, knowledge, failures, store.cases, store.plans, world.metrics
-        ),
+        llm_stage=stage,
     )
 
 
@@ -491,11 +491,11 @@ def _health_checks(
     required = {"writes": _write_check(world.store, ingest, world.clock, stack)}
     if shared.check_worker:
         required["worker"] = shared.check_worker
-    optional: dict[str, HealthCheck] = {
-        **world.wakes.health,
-        **llm_factory.health_check(world.endpoint, stack),
-        **_archive_check(world.archive, stack),
-    }
+    optional = dict(world.wakes.health)
+    if world.endpoint:  # without the model's server the rules decide alone
+        optional["model"] = CachedHealthCheck.closed_by(stack, world.endpoint.ping)
+    if world.archive:
+        optional["archive"] = _archive_check(world.archive, stack)
     if _acts(settings, shared):
         optional["access"] = partial(_check_access, authenticator)
     return HealthChecks(required=required, optional=optional)
@@ -606,16 +606,14 @@ def _write_check(store: SqlStore, ingest: IngestService, clock: Clock, stack: As
     return CachedHealthCheck.closed_by(stack, check, is_needed=True)
 
 
-def _archive_check(archive: Archive | None, stack: AsyncExitStack) -> dict[str, HealthCheck]:
+def _archive_check(archive: Archive, stack: AsyncExitStack) -> HealthCheck:
     """While it does not answer, lines are taken and pile up in the database."""
-    if archive is None:
-        return {}
 
     async def check() -> str:
         await archive.objects("", 1)
         return "answers"
 
-    return {"archive": CachedHealthCheck.closed_by(stack, check)}
+    return CachedHealthCheck.closed_by(stack, check)
 
 
 def _attribution(settings: Settings, registry: RuleRegistry, stack: AsyncExitStack) -> LogAttribution | None:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from diagnoser.adapters.sql.feedback import CaseRepository, FeedbackRepository
-from diagnoser.adapters.sql.plans import PlanRepository
+from diagnoser.adapters.sql.feedback import FeedbackRepository
 from diagnoser.config.folders import prompt_texts
 from diagnoser.config.settings import Settings
 from diagnoser.config.site_files import load_outbound_redactor, load_redactor
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
 from diagnoser.diagnosis.inquiry import Inquiries
 from diagnoser.diagnosis.llm_stage import LLMStage
-from diagnoser.diagnosis.pipeline import RuleKnowledge
 from diagnoser.failure_agent.agent import FailureAgent, LLMTrigger
 from diagnoser.failure_agent.consultation import ConsultationConfig, ConsultationInput, prepare
 from diagnoser.failure_agent.conversation import build_question
@@ -35,7 +33,6 @@ from diagnoser.llm.prompt import Prompt
 from diagnoser.model import AttemptKey, Diagnosis, Evidence, Facts
 from diagnoser.model.errors import BadInput
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.observability.health import CachedHealthCheck
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import LanguageModel, ModelRequest
 from diagnoser.recovery.policy import Policy
@@ -49,6 +46,7 @@ FAILURE_AGENT = "failure_agent/v4"
 RULE_WRITER = "rule_writer/v1"
 LOG_AGENT = "log_agent/v2"
 QUESTION = "question/v1"
+PROMPTS = (FAILURE_AGENT, RULE_WRITER, LOG_AGENT, QUESTION)
 LOG_TOKENS = 2500
 """Size of the log that the model is shown: it may look at the rest. Fewer where the server's context is smaller."""
 EMBED_SECONDS = 5.0
@@ -56,7 +54,7 @@ WRITING_SECONDS = 60.0
 """For writing one rule, which no request waits for."""
 
 
-def load_prompt(settings: Settings, name: str = FAILURE_AGENT) -> Prompt:
+def load_prompt(settings: Settings, name: str) -> Prompt:
     """name: ``<name>/v<N>``. Raises RuleFaults, BadInput."""
     return prompt.load(name, prompt_texts(settings, name))
 
@@ -76,13 +74,6 @@ def connected(settings: Settings, stack: AsyncExitStack) -> "OpenAIModel | None"
     model = endpoint(settings)
     stack.push_async_callback(model.close)
     return model
-
-
-def health_check(model: "OpenAIModel | None", stack: AsyncExitStack) -> dict[str, CachedHealthCheck]:
-    """For readiness. Optional: without the model's server the rules decide alone."""
-    if model is None:
-        return {}
-    return {"model": CachedHealthCheck.closed_by(stack, model.ping)}
 
 
 def confirmed_failures(
@@ -118,22 +109,6 @@ def failure_agent(settings: Settings, model: LanguageModel, policy: Policy, metr
     return FailureAgent(model, config, policy, metrics, when=when, clock=time.monotonic)
 
 
-def llm_stage(
-    settings: Settings,
-    model: LanguageModel | None,
-    knowledge: RuleKnowledge,
-    confirmed_failures: ConfirmedFailures,
-    judged: CaseRepository,
-    plans: PlanRepository,
-    metrics: Metrics,
-) -> LLMStage | None:
-    """Make the model's stage; None where no model is configured. Raises RuleFaults, BadInput."""
-    if model is None:
-        return None
-    agent = failure_agent(settings, model, knowledge.policy, metrics)
-    return LLMStage(agent, confirmed_failures, judged, knowledge, plans)
-
-
 def inquiries(settings: Settings, model: LanguageModel | None, stage: LLMStage | None) -> Inquiries | None:
     """None where no model is configured. Raises RuleFaults, BadInput."""
     if model is None or stage is None:
@@ -160,23 +135,22 @@ def rule_lifecycle(
     metrics: Metrics,
 ) -> RuleLifecycle:
     """Learns rules; without a model they are made from the shape of a line. Raises RuleFaults, BadInput."""
-    llm_writer = None
-    if model:
-        llm_writer = LLMRuleWriter(model, load_prompt(settings, RULE_WRITER), _token, WRITING_SECONDS)
     lease = 50 * settings.claim_lease_seconds  # not renewed: a step takes as long as a model writes
     config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits, lease)
-    return RuleLifecycle(history, registry, time.time, config, metrics, llm_writer)
+    return RuleLifecycle(history, registry, time.time, config, metrics, _rule_writer(settings, model, RULE_WRITER))
 
 
 def log_agent(
     settings: Settings, filters: FilterRegistry, history: ReplayHistory, model: LanguageModel | None
 ) -> LogAgent:
     """Learns Filter Rules; without a model they are made from the shapes of lines. Raises RuleFaults, BadInput."""
-    writer = None
-    if model:
-        writer = LLMRuleWriter(model, load_prompt(settings, LOG_AGENT), _token, WRITING_SECONDS)
     config = RuleLearningConfig(load_redactor(settings), settings.rule_promotion_min_hits)
-    return LogAgent(filters, history, time.time, config, writer)
+    return LogAgent(filters, history, time.time, config, _rule_writer(settings, model, LOG_AGENT))
+
+
+def _rule_writer(settings: Settings, model: LanguageModel | None, name: str) -> LLMRuleWriter | None:
+    """name: of its prompt. Raises RuleFaults, BadInput."""
+    return LLMRuleWriter(model, load_prompt(settings, name), _token, WRITING_SECONDS) if model else None
 
 
 def render_failure_prompt(settings: Settings, prompt: Prompt, subject: ConsultationInput) -> ModelRequest:

@@ -91,7 +91,7 @@ async def _mapping(settings: Settings) -> str:
 
 async def _prompts(settings: Settings) -> str:
     """Check the prompts, also without a model: they are there for when one is set."""
-    for name in (llm_factory.FAILURE_AGENT, llm_factory.RULE_WRITER):
+    for name in llm_factory.PROMPTS:
         llm_factory.load_prompt(settings, name)
     load_outbound_redactor(settings)
     return "prompts and redaction can be read"

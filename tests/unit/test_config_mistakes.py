@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
-from diagnoser.config import self_check
+from diagnoser.config import llm_factory, self_check
 from diagnoser.config.loader import load_analyzer
 from tests import accuracy_bars
 
@@ -22,7 +23,7 @@ MISTAKES: tuple[tuple[dict[str, str], str], ...] = (
     ({"ALLOW_PRIVATE_TARGETS": "maybe"}, "should be a valid boolean"),
     ({"RECOVERY_MODE": "on"}, "should be 'policy', 'observe' or 'act'"),
     ({"LLM_TRIGGER": "always"}, "should be 'never', 'undecided' or 'always_explain'"),
-    ({"MAX_REQUEST_BYTES": "1"}, "is no longer a setting"),
+    ({"MAX_REQUEST_BYTES": "1"}, "no such setting"),
     ({"TOKENS_FILE": "/no/file"}, "No such file"),
     ({"HOST": "0.0.0.0"}, "Make one: diagnoser token create"),
     ({"RECOVERY_MODE": "act"}, "Make them: diagnoser token create"),
@@ -86,6 +87,13 @@ def reported(settings: dict[str, str]) -> str:
 def test_a_typical_mistake_is_reported_with_its_fix(settings: dict[str, str], fix: str) -> None:
     """None is silent, and no server has to be asked."""
     assert fix in reported(settings)
+
+
+@pytest.mark.parametrize("prompt", llm_factory.PROMPTS)
+def test_every_prompt_of_the_site_is_read(prompt: str, tmp_path: Path) -> None:
+    """Also those of the log agent and of questions, which the service reads at its start."""
+    (tmp_path / prompt).mkdir(parents=True)
+    assert prompt in reported({"PROMPTS_DIR": str(tmp_path)})
 
 
 def test_what_a_site_needs_has_no_warning() -> None:

@@ -86,13 +86,16 @@ from diagnoser.web.http.sign_in import PasswordSignIn
 from diagnoser.web.server import create, create_health
 from diagnoser.worker import blind_spots, idle_gpus, metric_watch, score_alerts
 from diagnoser.worker.alerts import AlertSender, AnswerSender
+from diagnoser.worker.blind_spots import tell_blind_spots
 from diagnoser.worker.compaction import Compaction
+from diagnoser.worker.idle_gpus import tell_idle_gpus
 from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.node_metrics import NodeMetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.repeat import repeat
 from diagnoser.worker.retention import Retention
+from diagnoser.worker.score_alerts import tell_score_drops
 from diagnoser.worker.straggler_looks import StragglerLooks
 from diagnoser.worker.worker import Worker, WorkerConfig
 
@@ -108,8 +111,6 @@ WATCHED_POLL_SECONDS = 2.0
 """Of a database that tells cheaply whether it changed: what is due by time alone may be so much late."""
 CATCH_UP = 5.0
 """Times the shortest silence: longer than `diagnoser.client` pauses between two tries to send."""
-PROMETHEUS_SECONDS = 5.0
-"""For one answer."""
 EXIT_GRACE_AFTER_FATAL = 0.3
 """Seconds to wait for late lines where the log holds a fatal line already; later ones revise the diagnosis."""
 FATAL_DEBOUNCE_MAX = 60.0
@@ -407,10 +408,9 @@ def _worker_loops(
     rates = {**alerting.rates(), "webhook": WEBHOOKS_PER_SECOND}
     config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
-    reader, planner = VitalsReader(store.vitals.read, clock), deciding.planner
-    spots = blind_spots.BlindSpotWatch(store.vitals, reader, planner, clock, wakes.outbox)
-    scores = score_alerts.ScoreWatch(store, planner, clock, wakes.outbox)
-    idle = idle_gpus.IdleGpuWatch(store, planner, clock, wakes.outbox)
+    vitals, planner = VitalsReader(store.vitals.read, clock), deciding.planner
+    telling = planner, clock, wakes.outbox
+    look_for_spots = partial(tell_blind_spots, store.vitals, vitals, *telling)
     replayer = CaseReplayer(deciding.history, registry, clock, version("diagnoser"))
     looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
     watch = MetricWatch(store, registry.compressor, planner, clock, wakes.attempts, wakes.outbox, looks)
@@ -423,9 +423,9 @@ def _worker_loops(
         outbox.run(),
         deciding.lifecycle.run(changes.pause()),
         replayer.run(),
-        repeat(spots.step, blind_spots.PERIOD, "blind_spots_not_checked"),
-        repeat(scores.step, score_alerts.PERIOD, "scores_not_checked"),
-        repeat(idle.step, idle_gpus.PERIOD, "idle_gpus_not_checked"),
+        repeat(look_for_spots, blind_spots.PERIOD, "blind_spots_not_checked"),
+        repeat(partial(tell_score_drops, store, *telling), score_alerts.PERIOD, "scores_not_checked"),
+        repeat(partial(tell_idle_gpus, store, *telling), idle_gpus.PERIOD, "idle_gpus_not_checked"),
     ]
     if settings.prometheus_url and shared.client:
         loops.append(_node_metrics(settings, shared, world, shared.client))
@@ -437,12 +437,12 @@ def _worker_loops(
 def _node_metrics(
     settings: Settings, shared: Shared, world: World, client: "httpx.AsyncClient"
 ) -> Coroutine[None, None, None]:
-    from diagnoser.adapters.prometheus import Prometheus
+    from diagnoser.adapters.prometheus import read_series
 
     token = settings.prometheus_token.get_secret_value()
-    prometheus = Prometheus(settings.prometheus_url, token, client, PROMETHEUS_SECONDS)
+    read = partial(read_series, client, settings.prometheus_url, token)
     table = shared.analyzer.knowledge.node_metrics
-    return NodeMetricWatch(world.store, prometheus.series, table, world.clock, world.wakes.attempts).run()
+    return NodeMetricWatch(world.store, read, table, world.clock, world.wakes.attempts).run()
 
 
 def _worker(settings: Settings, service: Service, poll: float, watch: MetricWatch) -> Worker:

@@ -26,20 +26,13 @@ from diagnoser.ports import Archive, Clock, Pause
 from diagnoser.worker.repeat import repeat
 
 log = structlog.get_logger()
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionConfig:
-    """In seconds. lease: how long a claim holds; after a crash the work is done again. retry: wait after a failure.
-
-    poll: between two searches that find nothing. window_most: bytes of raw text compressed at once.
-    """
-
-    timing: CompactionTiming = field(default_factory=CompactionTiming)
-    lease: float = 120.0
-    retry: float = 3600.0
-    poll: float = 2.0
-    window_most: int = 8 << 20
+PERIOD = 2.0
+LEASE_SECONDS = 120.0
+"""How long a claim holds; after a crash the work is done again."""
+RETRY_SECONDS = 3600.0
+"""After a failure."""
+WINDOW_MOST = 8 << 20
+"""Bytes of raw text that are compressed at once."""
 
 
 @dataclass(eq=False)
@@ -51,13 +44,13 @@ class Compaction:
     clock: Clock
     metrics: Metrics
     archive: Archive | None = None
-    config: CompactionConfig = CompactionConfig()
+    timing: CompactionTiming = field(default_factory=CompactionTiming)
     folding: Folding = unfolded
 
     async def run(self, pause: Pause = asyncio.sleep) -> None:
         """Until it is cancelled. Waits while the database or the archive is down. pause: after a search that found
         nothing."""
-        await repeat(self._work_off, self.config.poll, "compaction_waits", pause)
+        await repeat(self._work_off, PERIOD, "compaction_waits", pause)
 
     async def _work_off(self) -> None:
         while await self.step():
@@ -65,8 +58,8 @@ class Compaction:
 
     async def step(self) -> bool:
         """Make the pieces of one attempt fewer; False when there is none to do. Raises Unavailable."""
-        config, now = self.config, self.clock()
-        claim = await self.store.claim_compaction(now, config.timing, now + config.lease)
+        now = self.clock()
+        claim = await self.store.claim_compaction(now, self.timing, now + LEASE_SECONDS)
         if claim is None:
             return False
         try:
@@ -75,7 +68,7 @@ class Compaction:
             raise
         except Exception:  # one log that cannot be merged must not stop the others
             log.exception("compaction_failed", job=claim.attempt.job, attempt=claim.attempt.number)
-            await self.store.put_off_compaction(claim.attempt, now + config.retry)
+            await self.store.put_off_compaction(claim.attempt, now + RETRY_SECONDS)
         return True
 
     async def _compact(self, claim: CompactionClaim) -> None:
@@ -83,7 +76,7 @@ class Compaction:
         if claim.merges_deltas:
             replaced = await self.store.pieces(key)
         else:
-            replaced = await self.store.raw_pieces(key, self.config.window_most)
+            replaced = await self.store.raw_pieces(key, WINDOW_MOST)
         raw = [piece.data for piece in replaced if piece.raw]
         archived = await self._put(self.archive, key, raw) if self.archive and raw else []
         merged, losses = await asyncio.to_thread(self._merged, replaced, await self.folding(key))

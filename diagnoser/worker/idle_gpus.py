@@ -3,9 +3,6 @@
 Each replica looks; the key of a message is the same wherever it is made, so that it is stored and sent once.
 """
 
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
-
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Job, MetricEvent, MetricEventKind
 from diagnoser.model.job_contract import contract_of
@@ -30,35 +27,21 @@ LOOKED_AT = 1_000
 """Silent attempts, those that printed last."""
 
 
-@dataclass(frozen=True)
-class IdleGpuWatch:
-    """``step`` it each ``PERIOD``. outbox: notified when there is something to send."""
-
-    store: SqlStore
-    planner: DecisionPlanner
-    clock: Clock
-    outbox: WakeSignal
-
-    async def step(self) -> None:
-        """Raises Unavailable."""
-        now = self.clock()
-        async for attempt, job, event in self._idle(now):
-            messages = self.planner.alert_metric(job, attempt.key.number, event, now)
-            await send(self.store, messages, self.outbox)
-
-    async def _idle(self, now: float) -> AsyncIterator[tuple[AttemptSummary, Job, MetricEvent]]:
-        """Attempts that fell idle lately. A hang has a verdict, and an alert."""
-        silent = await self.store.attempts.page(AttemptState.SILENT, now - IDLE_SECONDS, "", LOOKED_AT)
-        for attempt in silent:
-            idle = now - attempt.heard
-            if attempt.diagnosis or idle > OLDEST_SECONDS:
-                continue
-            job = await self.store.jobs.find(attempt.key.job)
-            if job is None or not job.registered:  # nobody would report its end
-                continue
-            gpus = gpus_of(job.labels.get("gpus"))
-            if gpus and 0 <= idle - _allowed(job) < FRESH_SECONDS:
-                yield attempt, job, MetricEvent(MetricEventKind.IDLE, NOWHERE, _why(gpus, idle, attempt))
+async def tell_idle_gpus(store: SqlStore, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal) -> None:
+    """Look once at the attempts that fell idle lately; a hang has a verdict, and an alert. outbox: notified when there
+    is something to send. Raises Unavailable."""
+    now = clock()
+    for attempt in await store.attempts.page(AttemptState.SILENT, now - IDLE_SECONDS, "", LOOKED_AT):
+        idle = now - attempt.heard
+        if attempt.diagnosis or idle > OLDEST_SECONDS:
+            continue
+        job = await store.jobs.find(attempt.key.job)
+        if job is None or not job.registered:  # nobody would report its end
+            continue
+        gpus = gpus_of(job.labels.get("gpus"))
+        if gpus and 0 <= idle - _allowed(job) < FRESH_SECONDS:
+            event = MetricEvent(MetricEventKind.IDLE, NOWHERE, _why(gpus, idle, attempt))
+            await send(store, planner.alert_metric(job, attempt.key.number, event, now), outbox)
 
 
 def _allowed(job: Job) -> float:

@@ -3,8 +3,6 @@
 Each replica looks; the key of a message is the same wherever it is made, so that it is stored and sent once.
 """
 
-from dataclasses import dataclass
-
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.evaluations.scores import drops, series
 from diagnoser.planning.planner import DecisionPlanner
@@ -19,24 +17,15 @@ FRESH_SECONDS = 3600.0
 than its messages are kept."""
 
 
-@dataclass(frozen=True)
-class ScoreWatch:
-    """``step`` it each ``PERIOD``. outbox: notified when there is something to send."""
-
-    store: SqlStore
-    planner: DecisionPlanner
-    clock: Clock
-    outbox: WakeSignal
-
-    async def step(self) -> None:
-        """Raises Unavailable."""
-        now = self.clock()
-        fresh = {run.id: run for run in await self.store.evaluations.runs(RUNS, now - FRESH_SECONDS)}
-        if not fresh:
-            return
-        suites = {run.suite.name for run in fresh.values()}
-        looked_at = [run for run in await self.store.evaluations.runs(RUNS) if run.suite.name in suites]
-        trials = await self.store.evaluations.trials_of([run.id for run in looked_at])
-        for drop in drops(series((run, trials[run.id]) for run in looked_at)):
-            if drop.score.run in fresh:
-                await send(self.store, self.planner.alert_score_drop(drop, now), self.outbox)
+async def tell_score_drops(store: SqlStore, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal) -> None:
+    """Look once. outbox: notified when there is something to send. Raises Unavailable."""
+    now = clock()
+    fresh = {run.id: run for run in await store.evaluations.runs(RUNS, now - FRESH_SECONDS)}
+    if not fresh:
+        return
+    suites = {run.suite.name for run in fresh.values()}
+    looked_at = [run for run in await store.evaluations.runs(RUNS) if run.suite.name in suites]
+    trials = await store.evaluations.trials_of([run.id for run in looked_at])
+    for drop in drops(series((run, trials[run.id]) for run in looked_at)):
+        if drop.score.run in fresh:
+            await send(store, planner.alert_score_drop(drop, now), outbox)

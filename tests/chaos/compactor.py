@@ -12,22 +12,24 @@ from diagnoser.adapters.sql.store import SqlStore, open_store
 from diagnoser.compress import Compressor
 from diagnoser.model.logs import CompactionTiming
 from diagnoser.observability.metrics import Metrics
-from diagnoser.worker.compaction import Compaction, CompactionConfig
+from diagnoser.worker import compaction
+from diagnoser.worker.compaction import Compaction
 
 LEASE = 0.2
 READY = b"ready\n"
 
 
-def compaction(store: SqlStore, folder: Path) -> Compaction:
-    config = CompactionConfig(CompactionTiming(window=1), lease=LEASE, poll=0.01, window_most=20_000)
-    return Compaction(store.logs, Compressor, time.time, Metrics(CollectorRegistry()), FolderArchive(folder), config)
+def compactor(store: SqlStore, folder: Path) -> Compaction:
+    metrics, timing = Metrics(CollectorRegistry()), CompactionTiming(window=1)
+    return Compaction(store.logs, Compressor, time.time, metrics, FolderArchive(folder), timing)
 
 
 async def main(url: str, folder: Path) -> None:
+    compaction.LEASE_SECONDS, compaction.PERIOD, compaction.WINDOW_MOST = LEASE, 0.01, 20_000
     store = await open_store(url)
     sys.stdout.buffer.write(READY)
     sys.stdout.flush()
-    await compaction(store, folder).run()
+    await compactor(store, folder).run()
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ async def test_kills_lose_no_original_line_and_double_none(tmp_path: Path) -> No
         await process.wait()
         await check(store, archive, sent)
     await asyncio.sleep(compactor.LEASE)
-    left = compactor.compaction(store, tmp_path / "archive")
+    left = compactor.compactor(store, tmp_path / "archive")
     while await store.logs.raw_pieces(KEY, 1):
         await left.step()
     await check(store, archive, sent)

@@ -19,14 +19,14 @@ from diagnoser.model.errors import Unavailable
 from diagnoser.model.logs import Append, CompactionTiming, Cursor
 from diagnoser.observability.metrics import Metrics
 from diagnoser.ports import ArchivedObject
-from diagnoser.worker.compaction import Compaction, CompactionConfig
+from diagnoser.worker.compaction import Compaction
 from diagnoser.worker.retention import DAY, SWEPT_AFTER, Retention, RetentionAges
 from tests.contract.records import KEY, OUT
 from tests.thorough import THOROUGH
 
 NOW = 1_790_000_000.0
 OTHER = Stream("stderr", "gpu-005", 7)
-ALL = CompactionConfig(CompactionTiming(window=1))
+ALL = CompactionTiming(window=1)
 
 
 def text(number: int) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from diagnoser.adapters.prometheus import ANSWER_BYTES, Prometheus
+from diagnoser.adapters.prometheus import ANSWER_BYTES, read_series
 from diagnoser.diagnosis.node_metrics import apply_metrics
 from diagnoser.model import Diagnosis, Facts, NodeAlert, NodeProof, ProofKind
 from diagnoser.model.errors import Unavailable
@@ -114,7 +114,7 @@ def test_a_run_that_ended_well_gets_no_notes() -> None:
 
 async def answer(respond: Callable[[httpx.Request], httpx.Response]) -> Sequence[MetricSeries]:
     async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as client:
-        return await Prometheus("http://p.test/prom/", "secret", client, 5.0).series("up", 60.0, 90.0)
+        return await read_series(client, "http://p.test/prom/", "secret", "up", 60.0, 90.0)
 
 
 async def test_a_range_is_asked_for() -> None:

@@ -13,7 +13,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.vitals import VitalsReader
-from diagnoser.worker.blind_spots import BlindSpotWatch
+from diagnoser.worker.blind_spots import tell_blind_spots
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
 
@@ -27,12 +27,12 @@ class Site:
             alerts=AlertRouting(load_table(Settings()), receivers), base_url="https://diagnoser.example"
         ).planner
         self.reader = VitalsReader(store.vitals.read, lambda: self.now)
-        self.watch = BlindSpotWatch(store.vitals, self.reader, planner, lambda: self.now, LocalWakeSignal())
+        self.watch = store.vitals, self.reader, planner, lambda: self.now, LocalWakeSignal()
 
     async def after(self, seconds: float) -> list[Alert]:
         """All that was told until then."""
         self.now = NOW + seconds
-        await self.watch.step()
+        await tell_blind_spots(*self.watch)
         return [decode(stored.message.body) for stored in await self.store.outbox.messages()]
 
 

@@ -14,7 +14,7 @@ from diagnoser.compress import Compressor
 from diagnoser.model import LineBlock
 from diagnoser.model.logs import CompactionTiming
 from diagnoser.observability.metrics import Metrics
-from diagnoser.worker.compaction import Compaction, CompactionConfig
+from diagnoser.worker.compaction import Compaction
 from tests.contract.records import KEY, OUT, append
 from tests.databases import sqlite_store
 
@@ -30,8 +30,8 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 
 
 def compaction(store: SqlStore, **timing: float) -> Compaction:
-    config = CompactionConfig(CompactionTiming(**timing))  # type: ignore[arg-type]
-    return Compaction(store.logs, Compressor, lambda: NOW, Metrics(CollectorRegistry()), config=config)
+    made = CompactionTiming(**timing)  # type: ignore[arg-type]
+    return Compaction(store.logs, Compressor, lambda: NOW, Metrics(CollectorRegistry()), timing=made)
 
 
 async def store_pieces(store: SqlStore, pieces: Sequence[tuple[bytes, int]]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withhel
 from diagnoser.model.plans import DueMessage
 from diagnoser.observability.metrics import Metrics
 from diagnoser.worker import blind_spots, repeat
-from diagnoser.worker.blind_spots import BlindSpotWatch
+from diagnoser.worker.blind_spots import tell_blind_spots
 from diagnoser.worker.outbox import Outbox, OutboxConfig, RateLimiter, subject
 from diagnoser.worker.retention import Retention, RetentionAges
 
@@ -344,8 +345,8 @@ async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(repeat.asyncio, "sleep", slept)  # type: ignore[attr-defined]
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        watch = BlindSpotWatch(given, given, nobody, lambda: NOW, nobody)
-        await repeat.repeat(watch.step, blind_spots.PERIOD, "blind_spots_not_checked")
+        look = partial(tell_blind_spots, given, given, nobody, lambda: NOW, nobody)
+        await repeat.repeat(look, blind_spots.PERIOD, "blind_spots_not_checked")
     assert (given.asked, pauses) == (2, [blind_spots.PERIOD] * 3)
     told = [(entry["event"], entry["error"]) for entry in logs]
     assert told == [("blind_spots_not_checked", "the database is away")] * 2

@@ -16,7 +16,7 @@ from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
 from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, RunState
 from diagnoser.notifications import text
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.worker.score_alerts import FRESH_SECONDS, ScoreWatch
+from diagnoser.worker.score_alerts import FRESH_SECONDS, tell_score_drops
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
 from tests.unit.test_evaluations_scores import evaluated
@@ -29,11 +29,11 @@ class Site:
         self.store, self.now = store, NOW + 100
         routing = AlertRouting(load_table(Settings()), ("slack", "alertmanager"))
         planner = plan_commands(alerts=routing, base_url="https://diagnoser.example").planner
-        self.watch = ScoreWatch(store, planner, lambda: self.now, LocalWakeSignal())
+        self.planner = planner
 
     async def told(self) -> list[Alert]:
         """Everything so far, to one of its receivers."""
-        await self.watch.step()
+        await tell_score_drops(self.store, self.planner, lambda: self.now, LocalWakeSignal())
         return [decode(one.message.body) for one in await self.store.outbox.messages() if one.message.target == "slack"]
 
 

@@ -8,22 +8,12 @@ agent's registration.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Literal, TypedDict
+from typing import Literal
 
 Field = Literal["cluster", "node", "attempt", "rank", "job", "source"]
-
-
-class CandidateFields(TypedDict, total=False):
-    """One way to find a value; see ``mapping.Candidate``."""
-
-    name: str
-    match: str
-    value: str
-    plus: int
-    unless: Field
-
-
-Candidates = Mapping[Field, Sequence[str | CandidateFields]]
+Entry = Mapping[str, str | int]
+"""One way to find a value, as a file writes it; it is validated as one."""
+Candidates = Mapping[Field, Sequence[str | Entry]]
 
 _NAMESPACES = ("k8s.namespace.name", "kubernetes.namespace_name", "kubernetes.pod_namespace", "kubernetes.namespace")
 _PODS = ("k8s.pod.name", "kubernetes.pod_name", "kubernetes.pod.name")
@@ -40,15 +30,15 @@ def _workloads(kind: str, *labels: str) -> list[str]:
     ]
 
 
-def _matching(names: Sequence[str], match: str, value: str) -> list[CandidateFields]:
+def _matching(names: Sequence[str], match: str, value: str) -> list[Entry]:
     return [{"name": name, "match": match, "value": value} for name in names]
 
 
-def _in_files(match: str, value: str) -> list[CandidateFields]:
+def _in_files(match: str, value: str) -> list[Entry]:
     return _matching(_FILES, match, value)
 
 
-_RAY_JOBS: Sequence[CandidateFields] = [
+_RAY_JOBS: Sequence[Entry] = [
     {"name": "ray.io/originated-from-crd", "match": "^RayJob$", "value": value}
     for value in _workloads("rayjob", "ray.io/originated-from-cr-name")
 ]

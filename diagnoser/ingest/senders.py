@@ -48,7 +48,7 @@ def doubts(source: str, values: Mapping[str, str]) -> str:
     if vouched == SYSLOG:
         why = _why_not_kernel(values) if source in KERNEL_SOURCES else ""
         return f"describes the node, and proves nothing about it{': ' if why else ''}{why}"
-    if vouched in KERNEL_SOURCES and not _is_shown(values, "facility"):
+    if vouched in KERNEL_SOURCES and not _given(values, "facility"):
         return (
             "proves what the shipper calls the kernel's: let it read nothing but records of facility kern, from "
             "/dev/kmsg or of journald's _TRANSPORT=kernel, or send SYSLOG_FACILITY with each"
@@ -61,9 +61,9 @@ def _why_not_kernel(values: Mapping[str, str]) -> str:
     for role, allowed in _OF_KERNEL.items():
         if others := _given(values, role) - allowed:
             return f"its {role} is {min(others)}, so it is not the kernel's own"
-    if _is_shown(values, "facility"):
+    if _given(values, "facility"):
         return ""
-    if _is_shown(values, "transport"):
+    if _given(values, "transport"):
         return "send journald's SYSLOG_FACILITY as well, for root may write to /dev/kmsg, too"
     return ""
 

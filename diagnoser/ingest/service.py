@@ -6,7 +6,7 @@ Offsets make a request that comes again count once, also where several replicas 
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 
 from diagnoser.adapters.sql.logs import LogRepository
 from diagnoser.compress import Compressor, Losses, pack, to_bytes
@@ -119,14 +119,13 @@ class IngestService:
     compressor: Callable[[], Compressor]
     metrics: Metrics
     _: KW_ONLY
-    pending_limit: InitVar[int] = PENDING_BYTES
     mapping: FieldMapping = DEFAULT
     unplaced: UnattributedStreams | None = None
     raw_bytes: int = RAW_BYTES
     trace: Trace = untraced
 
-    def __post_init__(self, pending_limit: int) -> None:
-        self._pending = FairQueue[_Pending](pending_limit)
+    def __post_init__(self) -> None:
+        self._pending = FairQueue[_Pending](PENDING_BYTES)
         self._committed = -COMMIT_SPACING
         self._failed, self._failure = 0.0, ""
         self._known = _KnownCursors(CURSORS_KNOWN)

@@ -73,7 +73,7 @@ async def web(tmp_path: Path, clock: Clock) -> AsyncIterator[Web]:
         for credential in CREDENTIALS:
             await made.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
         intake.service = IngestService(
-            made.store.logs, ANALYZER.compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20
+            made.store.logs, ANALYZER.compressor, Metrics(CollectorRegistry())
         )
         task = asyncio.create_task(intake.service.run())
         yield made

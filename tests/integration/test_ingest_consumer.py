@@ -137,7 +137,7 @@ async def consume(source: Source, store: SqlStore, slow: Slow) -> list[str]:
     """The lines that are stored once all of the topic is."""
     metrics = Metrics(CollectorRegistry())
     logs = cast(LogRepository, slow)
-    ingest = IngestService(logs, Compressor, metrics, pending_limit=1 << 20)
+    ingest = IngestService(logs, Compressor, metrics)
     reader = MessageReader(DEFAULT, "text", RecordDefaults())
     unplaced = UnattributedStreams(RecentUnplaced().record_unplaced, str, metrics)
 

@@ -63,9 +63,9 @@ class Counted:
 
 
 @asynccontextmanager
-async def intake(store: SqlStore | Counted, pending_limit: int = 1 << 20) -> AsyncIterator[IngestService]:
+async def intake(store: SqlStore | Counted) -> AsyncIterator[IngestService]:
     logs = store.logs if isinstance(store, SqlStore) else cast(LogRepository, store)
-    made = IngestService(logs, Compressor, Metrics(CollectorRegistry()), pending_limit=pending_limit)
+    made = IngestService(logs, Compressor, Metrics(CollectorRegistry()))
     task = asyncio.create_task(made.run())
     try:
         yield made
@@ -111,7 +111,7 @@ async def test_a_commit_takes_up_to_its_bound_and_one_larger_request_alone(
     """As many requests as fit are committed at once, and one that never fits by itself."""
     monkeypatch.setattr("diagnoser.ingest.service.COMMIT_BYTES", 10)
     counted = Counted(store)
-    made = IngestService(cast(LogRepository, counted), Compressor, Metrics(CollectorRegistry()), pending_limit=1 << 20)
+    made = IngestService(cast(LogRepository, counted), Compressor, Metrics(CollectorRegistry()))
     bodies = [b"12345", b"12345", b"1", b"a line over the bound", b"1", b"1"]
     requests = []
     for number, body in enumerate(bodies):
@@ -254,9 +254,10 @@ async def test_a_job_that_is_not_compressed_in_time_is_held_back(
         assert (await send(made, b"x\n")).lines == 1
 
 
-async def test_more_than_may_wait_is_refused(store: SqlStore) -> None:
+async def test_more_than_may_wait_is_refused(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A body over the bound of waiting text gets 503 instead of filling the memory."""
-    async with intake(store, pending_limit=1000) as made:
+    monkeypatch.setattr("diagnoser.ingest.service.PENDING_BYTES", 1000)
+    async with intake(store) as made:
         with pytest.raises(Unavailable, match="wait"):
             await send(made, b"x" * 2000)
 

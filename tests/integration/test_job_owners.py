@@ -110,7 +110,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
             intake = Intake()
             web = await stack.enter_async_context(serving(tmp_path, clock=clock, ingest=intake))
             metrics = Metrics(CollectorRegistry())
-            intake.service = IngestService(web.store.logs, ANALYZER.compressor, metrics, pending_limit=1 << 20)
+            intake.service = IngestService(web.store.logs, ANALYZER.compressor, metrics)
             task = asyncio.create_task(intake.service.run())
             stack.callback(task.cancel)
             replicas.append(web)

@@ -299,7 +299,7 @@ class Consuming:
         self._streams = UnattributedStreams(self.unplaced.record_unplaced, str, self.metrics)
         self._refused = refused
         logs = store.logs if isinstance(store, SqlStore) else cast(LogRepository, store)
-        self.ingest = IngestService(logs, Compressor, self.metrics, pending_limit=64 << 20)
+        self.ingest = IngestService(logs, Compressor, self.metrics)
         reader = MessageReader(DEFAULT, "text", RecordDefaults(sender="kafka:logs"))
         self.consumer = LogConsumer(
             self.source, "kafka", self.ingest, logs, reader, self._streams, self._refuse, lambda: 100.0, self.metrics

@@ -104,7 +104,7 @@ async def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator
         for credential in CREDENTIALS:
             await web.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
         unplaced = UnattributedStreams(sink.record_unplaced, redact, metrics)
-        intake.service = IngestService(web.store.logs, Compressor, metrics, pending_limit=1 << 20, unplaced=unplaced)
+        intake.service = IngestService(web.store.logs, Compressor, metrics, unplaced=unplaced)
         task = asyncio.create_task(intake.service.run())
         yield Site(web, intake, unplaced, sink, metrics)
         task.cancel()

@@ -5,7 +5,6 @@ import random
 import secrets
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +26,8 @@ from diagnoser.model.queries import DiagnosisFilter, PlanFilter
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import alert_key, verdict_key
-from diagnoser.worker.blind_spots import BlindSpotWatch
 from diagnoser.worker.compaction import Compaction
-from diagnoser.worker.idle_gpus import IdleGpuWatch
 from diagnoser.worker.metric_watch import MetricWatch
-from diagnoser.worker.score_alerts import ScoreWatch
 from tests import accuracy_bars
 from tests.postgresql import new_database
 from tests.simulation.cluster import Scheduler
@@ -48,7 +44,8 @@ TWO_CLUSTERS = 0.15
 """Chance of a second one."""
 SKEW_SECONDS = 5.0
 """Of a machine's clock, at most."""
-AT_REST = (RuleLifecycle, CaseReplayer, BlindSpotWatch, IdleGpuWatch, MetricWatch, ScoreWatch)
+AT_REST = (RuleLifecycle, CaseReplayer)
+LOOKS = ("tell_blind_spots", "tell_score_drops", "tell_idle_gpus")
 """Loops that have no part in what is promised here, and take half of the time."""
 _ALERTS: dict[str, Any] = {"alertmanager_url": "http://127.0.0.1:9/"}
 SETTINGS = Settings(recovery_mode="act", allowed_hosts="*", **_ALERTS)
@@ -81,6 +78,10 @@ def run_seed(seed: int, url: str, folder: Path, patch: pytest.MonkeyPatch) -> No
     patch.setattr(secrets, "randbits", chance.getrandbits)
     for loop in AT_REST:
         patch.setattr(loop, "run", rest)
+    for look in LOOKS:
+        patch.setattr(app, look, rest)
+    patch.setattr(MetricWatch, "step", rest)
+    patch.setattr("diagnoser.worker.compaction.LEASE_SECONDS", 2 * ANALYSIS_SECONDS / 3)
     patch.setattr(Compaction, "run", compacting(chance))
     patch.setattr(RuleRegistry, "analyze", slowed(RuleRegistry.analyze, chance))
     with asyncio.Runner(loop_factory=VirtualLoop) as runner, capture_logs():
@@ -111,7 +112,6 @@ def compacting(chance: random.Random) -> Callable[..., Coroutine[Any, Any, None]
     """A loop that looks for something to compact less often than the service does, and often loses its lease."""
 
     async def compact(self: Compaction, *_: object) -> None:
-        self.config = replace(self.config, lease=2 * ANALYSIS_SECONDS / 3)
         self.folding = slowed(self.folding, chance)
         while True:
             await asyncio.sleep(chance.uniform(0.0, COMPACTION_SECONDS))

@@ -9,7 +9,7 @@ import pytest
 from diagnoser.adapters.files import bundled
 from diagnoser.config.alerting import load_table
 from diagnoser.config.folders import read_rule_files
-from diagnoser.config.llm_factory import load_prompt
+from diagnoser.config.llm_factory import FAILURE_AGENT, load_prompt
 from diagnoser.config.loader import load_analyzer
 from diagnoser.config.settings import Settings
 from diagnoser.diagnosis.analyzer import LogAnalyzer
@@ -89,7 +89,7 @@ def test_tables_and_prompts_are_replaced_file_by_file(tmp_path: Path) -> None:
     shutil.copytree(bundled("prompts") / "rule_writer" / "v1", tmp_path / "prompts" / "rule_writer" / "v1")
     site = Settings(rules_dir=tmp_path / "rules", prompts_dir=tmp_path / "prompts")
     assert load_table(site) == load_table(Settings())
-    assert load_prompt(site).hash == load_prompt(Settings()).hash
+    assert load_prompt(site, FAILURE_AGENT).hash == load_prompt(Settings(), FAILURE_AGENT).hash
 
 
 @pytest.mark.parametrize(

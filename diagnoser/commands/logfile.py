@@ -163,9 +163,20 @@ def opened(path: Path) -> Iterator[tuple[BufferedReader, int]]:
         raise BadInput(f"{name} is closed")
     try:
         with nullcontext(sys.stdin.buffer) if str(path) == "-" else path.open("rb") as raw:
-            yield _decompressed(cast(BufferedReader, raw), name)
+            log, size = _decompressed(cast(BufferedReader, raw), name)
+            _skip_hole(log)
+            yield log, size
     except OSError as error:
         raise BadInput(f"cannot read {name}: {os_reason(error)}") from None
+
+
+def _skip_hole(log: BufferedReader) -> None:
+    """Pass over the zeros that a truncation leaves in front of the lines of a writer that does not append."""
+    while head := log.peek(HEAD):
+        zeros = len(head) - len(head.lstrip(b"\0"))
+        log.read(zeros)
+        if zeros < len(head):
+            return
 
 
 def _name(path: Path) -> str:

@@ -131,6 +131,13 @@ def test_what_is_no_log_is_told(name: str, data: bytes, told: str, tmp_path: Pat
     assert told in done.stderr
 
 
+def test_zeros_in_front_of_a_log_are_none_of_it(tmp_path: Path) -> None:
+    """A log that was truncated under a writer that goes on at its place is read from behind the hole."""
+    (tmp_path / "a.log").write_bytes(bytes(100_000) + DEMO_LOG.read_bytes())
+    hole, plain = verdicts(tmp_path / "a.log", DEMO_LOG)
+    assert hole["root_cause"] == plain["root_cause"]
+
+
 def test_a_name_may_lie_about_compression(tmp_path: Path) -> None:
     """Plain text in a file named .gz is read, with a word on it; gzip on standard input is unpacked."""
     path = tmp_path / "plain.log.gz"

@@ -4,6 +4,7 @@ A command's module is loaded when the command is called: all of them together ta
 the start of the service or of an agent shall wait for.
 """
 
+import errno
 import gc
 import os
 import sys
@@ -174,7 +175,7 @@ def main() -> None:
 def _complain(error: Exception) -> None:
     """Print the faults of an error that a person can act on; raise any other again."""
     from diagnoser.commands.terminal import complain
-    from diagnoser.model.errors import DiagnoserError, RuleFaults  # `--help` needs none of the model
+    from diagnoser.model.errors import DiagnoserError, RuleFaults, os_reason  # `--help` needs none of the model
 
     match error:
         case RuleFaults():
@@ -182,6 +183,10 @@ def _complain(error: Exception) -> None:
                 complain(str(fault))
         case DiagnoserError():
             complain(f"diagnoser: {error}")
+        case OSError(filename=str() as name):
+            complain(f"diagnoser: {name}: {os_reason(error)}")
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG | errno.EIO):  # where it is written names no file
+            complain(f"diagnoser: cannot write the output: {os_reason(error)}")
         case _:
             raise error
 

@@ -16,6 +16,7 @@ from diagnoser.model.yaml_loader import StrictModel
 DISABLED = "disabled.yaml"
 FILTERS = "filters/"
 _PATTERNS = ("*.yaml", "*/*.yaml")
+_PLACES = ": rules are files CATEGORY/ID.yaml, filters are files filters/NAME.yaml"
 
 
 class DisabledFile(StrictModel):
@@ -97,12 +98,12 @@ def _check_places(folder: Path, site: Iterable[str], shipped: Iterable[str]) -> 
     """Raises BadInput for a file that looks as if it was meant to be read, and is not."""
     tables = {path for path in shipped if "/" not in path} | {DISABLED}
     for name in sorted({path for path in site if "/" not in path} - tables):
-        for close in get_close_matches(name, tables, 1, 0.8):
-            raise BadInput(f"{folder / name} is no table of the rules: did you mean {close}?")
+        hint = "".join(f": did you mean {close}?" for close in get_close_matches(name, tables, 1, 0.8))
+        raise BadInput(f"{folder / name} is no table of the rules{hint or _PLACES}")
     for path in sorted((*folder.rglob("*.yaml"), *folder.rglob("*.yml"))):
         place = path.relative_to(folder)
         if place.as_posix() not in site and not place.parts[0].startswith("."):
-            raise BadInput(f"{path} is not read: rules are files CATEGORY/ID.yaml, filters are files filters/NAME.yaml")
+            raise BadInput(f"{path} is not read{_PLACES}")
 
 
 def _check_disabled(disabled: DisabledFile, paths: Iterable[str]) -> None:

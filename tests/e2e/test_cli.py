@@ -230,3 +230,12 @@ def test_clean_logs_show_what_is_new(tmp_path: Path) -> None:
     assert [one["line"] for one in found["new_lines"]] == [2]
     nothing = run("diagnose", "--baseline", clean / "3.log", failed)
     assert nothing.returncode == 1 and "--baseline names no clean run" in nothing.stderr
+
+
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    """A full disk, or a folder that does not exist, is told without a traceback."""
+    with Path("/dev/full").open("wb") as full:
+        read = subprocess.run([DIAGNOSER, "diagnose", str(DEMO_LOG)], stdout=full, stderr=subprocess.PIPE, check=False)
+    wrote = installed("bundle", tmp_path / "none" / "bundle.json")
+    assert (read.returncode, read.stderr.count(b"\n")) == (1, 1)
+    assert (wrote.returncode, wrote.stderr.count(b"\n")) == (1, 1)

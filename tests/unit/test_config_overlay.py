@@ -95,6 +95,7 @@ def test_tables_and_prompts_are_replaced_file_by_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "text", "why"),
     [
+        ("fabric.yaml", OWN, "is no table of the rules: rules are files CATEGORY/ID.yaml"),
         ("polcy.yaml", "a: b", "did you mean policy.yaml"),
         ("infrastructure/site/deep.yaml", OWN, "is not read: rules are files CATEGORY/ID.yaml"),
         ("infrastructure/rule.yml", OWN, "is not read"),

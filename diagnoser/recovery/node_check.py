@@ -5,17 +5,19 @@ First the suspected nodes are asked (``node_query``). Where an answer proves a f
 that is the verdict; else two rounds follow.
 
 Round 1 tests pairs (one triple when the number is odd). Nodes of a group that failed are tested again, each with a
-node that has passed; in waves when there are too few of those. When every group fails, the nodes cannot be told apart:
-the cause is shared, and no node is cordoned. Idea: section 6.1 of "Characterization of Large Language Model
-Development in the Datacenter" (Hu et al., NSDI 2024).
+node that has passed; in waves when there are too few of those, and once more where both nodes of a pair fail again:
+who passed may have broken since. When every group fails, the nodes cannot be told apart: the cause is shared, and no
+node is cordoned. Idea: section 6.1 of "Characterization of Large Language Model Development in the Datacenter" (Hu et
+al., NSDI 2024).
 
 Groups that pass but take more than ``SLOW`` times the median are tested again too, with the fastest nodes: a node
 that is slow there as well is a straggler.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import starmap
+from itertools import chain, filterfalse, starmap
 from statistics import median
 
 from diagnoser.model import CheckVerdict, NodeCheck, PairResult, QueryResult, QueryState
@@ -23,6 +25,8 @@ from diagnoser.model.errors import BadInput, Conflict
 
 SLOW = 2.0
 FIRST_ROUND = 1
+WITNESSES = 2
+"""Healthy nodes beside which a node fails before it is at fault: a single one may have broken since it passed."""
 EXCHANGE = 0.05
 """Seconds below which a difference in time is start-up noise."""
 
@@ -184,36 +188,45 @@ def _after_first(check: NodeCheck) -> NodeCheck:
 
 
 def _after_wave(check: NodeCheck) -> NodeCheck:
-    """The first node of each group is in doubt, the second is its healthy partner."""
-    in_doubt, by_group = set[str](), _by_group(check)
+    """The first node of each group is in doubt, the second is its healthy partner: who passes is known before who
+    fails, so that it counts as a partner of the first round."""
+    by_group = _by_group(check)
+    results = sorted(((group, by_group[frozenset(group)]) for group in check.groups), key=lambda pair: not pair[1].ok)
+    beside, still_open = _failed_beside(check), dict.fromkeys(check.open)
     faulty, stragglers, healthy = list(check.faulty), list(check.stragglers), list(check.healthy)
-    for group in check.groups:
-        node, result = group[0], by_group[frozenset(group)]
-        in_doubt.add(node)
-        if not result.ok:
-            faulty.append(node)
-        elif _is_slow(result.seconds, check.usual):
-            stragglers.append(node)
+    for (node, *partners), result in results:
+        if result.ok:
+            (stragglers if _is_slow(result.seconds, check.usual) else healthy).append(node)
         else:
-            healthy.append(node)
-    still_open = tuple(node for node in check.open if node not in in_doubt)
-    return _next_wave(
-        replace(
-            check,
-            faulty=tuple(faulty),
-            stragglers=tuple(stragglers),
-            healthy=tuple(healthy),
-            open=still_open,
-            results=(),
-        )
-    )
+            healthy = [*(name for name in healthy if name not in partners), *partners]  # asked last, if it broke
+            if len(beside[node].intersection(healthy)) < WITNESSES:
+                continue
+            faulty.append(node)
+        del still_open[node]
+    after = replace(check, faulty=tuple(faulty), stragglers=tuple(stragglers), healthy=tuple(healthy), results=())
+    return _next_wave(replace(after, open=tuple(still_open)))
+
+
+def _failed_beside(check: NodeCheck) -> Mapping[str, set[str]]:
+    """Return for each node the others of the groups that failed with it, in the rounds that are over."""
+    beside = defaultdict[str, set[str]](set)
+    for result in chain.from_iterable(check.rounds):
+        for node in () if result.ok else result.nodes:
+            beside[node].update(set(result.nodes) - {node})
+    return beside
 
 
 def _next_wave(check: NodeCheck) -> NodeCheck:
-    if not check.open:
+    """Give each open node, as far as they suffice, a healthy partner that it has not failed beside."""
+    beside, free, groups = _failed_beside(check), list(check.healthy), []
+    for node in check.open:
+        for partner in filterfalse(beside[node].__contains__, free):
+            groups.append((node, partner))
+            free.remove(partner)
+            break
+    if not groups:
         return _with_verdict(check)
-    groups = tuple(zip(check.open, check.healthy, strict=False))
-    return replace(check, round=check.round + 1, groups=groups)
+    return replace(check, round=check.round + 1, groups=tuple(groups))
 
 
 def _with_verdict(check: NodeCheck, *, shared: bool = False) -> NodeCheck:

@@ -99,7 +99,8 @@ class AlertSender:
     async def _check_repeat(self, alert: Alert, thread: AlertThread, now: float) -> None:
         """Decisions and recoveries are news, but for those about one more node of a place that fails."""
         repeat = 60.0 * self.routing.table.repeat_minutes
-        if (alert.kind is AlertKind.FAILURE or alert.repeats) and now < thread.told + repeat:
+        is_near = abs(now - thread.told) < repeat  # told further ahead, the clock was set back since
+        if (alert.kind is AlertKind.FAILURE or alert.repeats) and is_near:
             await self.store.save_thread(replace(thread, held_back=thread.held_back + 1))
             raise Withheld(f"the same incident was told at {minute(thread.told)}")
 

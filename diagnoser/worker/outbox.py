@@ -93,6 +93,7 @@ class RateLimiter:
         self._free: dict[str, float] = {}
         self._slots: dict[str, float] = {}
         self._slow: dict[str, tuple[float, float]] = {}
+        self._seen = 0.0
 
     def note(self, target: str, now: float, *, slow: bool) -> None:
         """A target that does not answer in time rests, each time for longer: all others wait while it is tried."""
@@ -105,8 +106,12 @@ class RateLimiter:
 
     def wait(self, message: OutboxMessage, now: float) -> float:
         """Seconds until this message may be sent; 0 when it may go now."""
+        if now < self._seen - SLOW_PAUSE:  # the clock was set back: times that it showed before hold no more
+            for times in (self._free, self._slots, self._slow):
+                times.clear()
+        self._seen = now
         until, _ = self._slow.get(message.target, (0.0, 0.0))
-        if now < until <= now + LONGEST_PAUSE:  # further ahead, the clock was set back since then
+        if now < until:
             return until - now
         rate = self._rates.get(message.target)
         if rate is None:

@@ -48,6 +48,17 @@ async def test_a_correction_comes_first_and_the_verdict_stays(web: Web) -> None:
     assert [one["verdict"] for one in shown["feedback"]] == ["confirmed", "corrected"]
 
 
+async def test_the_newest_word_counts_though_the_clock_was_set_back(tmp_path: Path) -> None:
+    """Each of two corrections behind the jump takes the place of the one before."""
+    times = iter((1_800_000_000.0, *(1_799_996_400.0 + number for number in range(99))))
+    async with serving(tmp_path, clock=lambda: next(times)) as web:
+        made = (await save(web.store, "j", ECC)).id
+        for name in ("gpu_lost", "cuda_error", "node_failure"):
+            said = {"verdict": "corrected", "type": name}
+            shown = (await web.client.post(path(made), json=said)).json()
+            assert shown["correction"]["type"] == name
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -89,6 +89,14 @@ async def test_further_failures_of_an_incident_are_held_back(desk: Desk) -> None
     assert desk.pager.alerts[-1][0].notes == ("2 more failures of this incident since 2026-01-01 00:00 UTC",)
 
 
+async def test_nothing_is_held_back_by_an_alert_of_a_clock_that_was_ahead(desk: Desk) -> None:
+    """Told tomorrow, by a clock that was set right since: the next failure of the incident is news."""
+    await desk.tell("a")
+    desk.now -= 86_400
+    assert await desk.tell("b") == ("sent", "")
+    assert (await desk.tell("c"))[0] == "withheld"
+
+
 async def test_decisions_are_always_told(desk: Desk) -> None:
     """A plan that waits for a person is news, however often its incident was told; but not the plan for one more node
     of a place that fails."""

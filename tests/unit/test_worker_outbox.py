@@ -277,6 +277,14 @@ def test_a_rest_ends_though_the_clock_was_set_back() -> None:
     assert limiter.wait(message, now) == 0.0
 
 
+def test_a_limited_rate_holds_nothing_up_when_the_clock_was_set_back() -> None:
+    """The slots that were given by the later clock count no more: an alert waited for as long as the jump was."""
+    limiter = RateLimiter({"hook": 1.0})
+    first, second = (replace(outbox_message(), key=key, target="hook") for key in "ab")
+    assert (limiter.wait(first, 10_000.0), limiter.wait(second, 10_000.0)) == (0.0, 1.0)
+    assert limiter.wait(second, 10_000.0 - 3_600.0) == 0.0
+
+
 async def test_an_effect_whose_record_failed_is_sent_again_under_its_key(store: SqlStore) -> None:
     """At least once: a database that was away after the send leads to a second send when the lease ends."""
     await put(store, outbox_message())

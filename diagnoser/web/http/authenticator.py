@@ -48,7 +48,7 @@ class FailureThrottle:
         self._failures[client] = failures = self._failures.get(client, deque(maxlen=FAILURES))
         wait = 0.0
         if len(failures) == FAILURES:
-            wait = failures[0] + FAILURE_SECONDS - now
+            wait = FAILURE_SECONDS - abs(now - failures[0])  # ahead of now where the clock was set back
         if wait <= 0:
             failures.append(now)
             wait = await self._failed_elsewhere(client, now)
@@ -59,7 +59,7 @@ class FailureThrottle:
 
     async def _failed_elsewhere(self, client: str, now: float) -> float:
         """Counts it for all replicas. Seconds to wait."""
-        if len(self._shared) == SHARED and now - self._shared[0] < FAILURE_SECONDS:
+        if len(self._shared) == SHARED and abs(now - self._shared[0]) < FAILURE_SECONDS:
             return 0.0
         self._shared.append(now)
         try:

@@ -97,6 +97,19 @@ def test_what_must_not_run_again_does_not(job: JobRecord | None, word: str) -> N
     assert (found.reached, word in found.detail) == (False, True)
 
 
+def test_a_job_whose_next_link_goes_on_is_not_launched_again() -> None:
+    """Two runs of a chain would write the same checkpoints; other jobs of the user, of the same name even, are none."""
+    failed = replace(FAILED, ended=500.0)
+    link = replace(failed, number=8, state="RUNNING", submitted=10.0, eligible=500.0)
+    assert link.goes_on_for(failed)
+    others = [{"eligible": 10.0}, {"submitted": 501.0}, {"folder": "/b"}, {"state": "FAILED"}, {"uid": 7}]
+    assert not any(replace(link, **other).goes_on_for(failed) for other in others)
+    state = SlurmState(failed, None, "slurm", SCRIPT, next_link=link)
+    for found in (reconcile.relaunch(SPEC, state, Attempts(())), reconcile.hold(CHECK, state, Attempts(()))):
+        assert isinstance(found, Done)
+        assert (found.reached, "job 8" in found.detail) == (False, True)
+
+
 def test_a_refused_requeue_becomes_a_submission() -> None:
     """Write the stored script, submit it for the same user without the bad node, then find it by its comment."""
     refused = CommandAttempt(REQUEUE, 1, "Requested operation is presently disabled")

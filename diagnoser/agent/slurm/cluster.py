@@ -4,7 +4,7 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,9 @@ class SlurmCluster:
         if spec.action is Action.CHECK_AND_RESUBMIT:
             reserved = await self.slurm.reservation(reconcile.reservation(spec))
         script = str(self.folder / f"{number}.sh")
-        return SlurmState(job, copy, self.user, script, self._busy(jobs.values(), number), reserved)
+        state = SlurmState(job, copy, self.user, script, self._busy(jobs.values(), number), reserved)
+        links = (candidate for candidate in jobs.values() if job and not copies and candidate.goes_on_for(job))
+        return replace(state, next_link=next(links, None))
 
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
         return scontrol("update", f"nodename={node.name}", "state=drain", f"reason={spec.reason}")

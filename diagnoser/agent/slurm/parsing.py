@@ -44,7 +44,8 @@ class JobRecord:
     wait_reason: why it waits there, in Slurm's word; "" while it does not. log_of: number of the job that the lines of
     ``output`` are sent for, where several write to it, as nobody can tell whose a line is; 0: this one. arguments: of
     its script. array, task: number of the array that it is a task of, 0 for none, and which one, -1 before it has its
-    own record. leader: number of the heterogeneous job that it is a later component of, 0 for none.
+    own record. leader: number of the heterogeneous job that it is a later component of, 0 for none. eligible: since
+    when nothing that it depends on keeps it from its start.
     """
 
     number: int
@@ -79,6 +80,7 @@ class JobRecord:
     array: int = 0
     task: int = -1
     leader: int = 0
+    eligible: float = 0.0
 
     @property
     def target(self) -> str:
@@ -149,6 +151,15 @@ class JobRecord:
     def takes_nodes(self, attempt: int) -> bool:
         """Tell whether it runs, or will: it waits for the start of this launch or of a later one."""
         return self.runs or self.waits_for_launch(attempt)
+
+    def goes_on_for(self, job: "JobRecord") -> bool:
+        """Tell whether it is the next link of a chain (``--dependency=afterany``): the same job to its user, queued
+        while that one ran, and free to start since that ended. Slurm forgets the dependency then."""
+        if (self.uid, self.name, self.folder) != (job.uid, job.name, job.folder):
+            return False
+        if self.array and self.array == job.array:
+            return False
+        return self.takes_nodes(1) and job.finished and self.submitted < job.ended <= self.eligible
 
     @property
     def requeueing(self) -> bool:
@@ -285,6 +296,7 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
         array=_number(row.get("array_job_id")),
         task=_task(row),
         leader=_number(row.get("het_job_id")) if _number(row.get("het_job_offset")) else 0,
+        eligible=float(_number(row.get("eligible_time"))),
     )
 
 

@@ -23,7 +23,8 @@ class SlurmState:
     """The plan's job, None when Slurm has forgotten it. copy: the job that was submitted for this plan.
 
     user: whom Slurm knows this process as. script: where the job's stored batch script may be written. busy: nodes on
-    which other jobs run. reserved: nodes that are kept for the plan's check.
+    which other jobs run. reserved: nodes that are kept for the plan's check. next_link: the job that its user queued to
+    go on where this one ends.
     """
 
     job: JobRecord | None
@@ -33,6 +34,7 @@ class SlurmState:
     busy: frozenset[str] = frozenset()
     reserved: tuple[str, ...] = ()
     held: str = ""
+    next_link: JobRecord | None = None
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -118,7 +120,7 @@ def hold(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _hold_next_launch(spec, job, state, attempts)
-    if why := _left_alone(job):
+    if why := _left_alone(job, state.next_link):
         return Done(False, why)
     if not state.busy.isdisjoint(state.reserved):  # a job began just before they were reserved
         return attempts.unless_refused(free(spec), "Slurm refused to give back nodes on which other jobs run")
@@ -192,7 +194,7 @@ def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
         return _forgotten(spec)
     if job.attempt > spec.attempt:
         return _after_requeue(spec, job, state, attempts)
-    if why := _not_launchable(job):
+    if why := _not_launchable(job, state.next_link):
         return Done(False, why)
     command = scontrol("requeue", job.target)
     if _needs_new_job(spec, job, attempts):
@@ -217,7 +219,7 @@ def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> 
     return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
 
 
-def _left_alone(job: JobRecord) -> str:
+def _left_alone(job: JobRecord, next_link: JobRecord | None) -> str:
     """Say why the job is neither held nor launched again; "" where it may be."""
     if job.state == "COMPLETED":
         return "the job ended well; it is not launched again"
@@ -227,12 +229,14 @@ def _left_alone(job: JobRecord) -> str:
         return "the job is suspended; whoever did that lets it go on"
     if job.leader:
         return f"the job is a part of heterogeneous job {job.leader}, which is only launched as a whole"
+    if next_link:
+        return f"job {next_link.target}, which its user queued behind it, goes on in its place"
     return ""
 
 
-def _not_launchable(job: JobRecord) -> str:
+def _not_launchable(job: JobRecord, next_link: JobRecord | None) -> str:
     """Say why the job cannot be launched again; "" where it can."""
-    if why := _left_alone(job):
+    if why := _left_alone(job, next_link):
         return why
     if not job.batch:
         return "the job is no batch job: Slurm has no script to launch again"

@@ -106,6 +106,18 @@ def test_a_task_of_an_array_is_launched_again_and_the_others_run_on(cluster: Clu
         assert (shown.count("Restarts=0 "), shown.count("Restarts=1 ")) == (2, 1)
 
 
+def test_the_next_link_of_a_chain_goes_on_alone(cluster: Cluster, tmp_path: Path) -> None:
+    """A job that was queued with ``afterany`` runs once the first has failed: that one does not run beside it."""
+    job = cluster.submit(FAILS_ONCE.replace("exit 3", "sleep 3; exit 3"), "--nodes=1", "--job-name=train")
+    link = cluster.submit(RUNS, "--nodes=1", "--job-name=train", f"--dependency=afterany:{job}")
+    until(lambda: cluster.state(link)[0] == "RUNNING", "the next link runs")
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p1", f"slurm-{NAME}-{job}", "resubmit")
+        agent.start()
+        assert ended(found, agent, "p1")["state"] == "not_reached"
+        assert (cluster.state(job)[0], cluster.state(link)[0]) == ("FAILED", "RUNNING")
+
+
 def test_a_job_that_cannot_be_requeued_is_submitted_anew(cluster: Cluster, tmp_path: Path) -> None:
     """With the stored script, without the bad node, as the same user, with the same output pattern."""
     job = _failed_job(cluster, FAILS_ONCE, "--no-requeue", "--job-name=seven b")

@@ -54,6 +54,10 @@ _HAZARDS: tuple[tuple[Condition, str], ...] = (
         "DIAGNOSER_LLM_API_KEY has no effect: no model is asked without DIAGNOSER_LLM_URL",
     ),
     (
+        lambda s: s.prometheus_url and urlsplit(s.prometheus_url).scheme not in ("http", "https"),
+        "DIAGNOSER_PROMETHEUS_URL must begin with http:// or https://, such as http://prometheus:9090",
+    ),
+    (
         lambda s: s.llm_url and urlsplit(s.llm_url).scheme not in ("http", "https"),
         "DIAGNOSER_LLM_URL must begin with http:// or https://, such as http://127.0.0.1:8000/v1",
     ),

@@ -50,6 +50,7 @@ MISTAKES: tuple[tuple[dict[str, str], str], ...] = (
     ({"LLM_MODEL": "m"}, "no model is asked without DIAGNOSER_LLM_URL"),
     ({"LLM_API_KEY": "k"}, "no model is asked without DIAGNOSER_LLM_URL"),
     ({"LLM_URL": "127.0.0.1:8000/v1", "LLM_MODEL": "m"}, "must begin with http:// or https://"),
+    ({"PROMETHEUS_URL": "prometheus:9090"}, "must begin with http:// or https://"),
     ({"LLM_URL": "http://127.0.0.1:8000", "LLM_MODEL": "m"}, "below /v1. Add it"),
     ({"EMBEDDING_URL": "http://127.0.0.1:8000/v1"}, "set both"),
     ({"WEBHOOK_URL": "https://h.example/x"}, "DIAGNOSER_WEBHOOK_SECRET must be whsec_"),

@@ -27,7 +27,8 @@ STOP = signal.SIGUSR1
 """What the parent tells its parts: once to finish what they have begun, twice not to wait. A part ignores SIGTERM and
 SIGINT: a terminal sends these to all processes, and so does systemd, while the parent passes them on as well."""
 
-_WAITED = {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD}
+_ENDING = {signal.SIGTERM, signal.SIGINT}
+_WAITED = {*_ENDING, signal.SIGCHLD}
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 STOP_SECONDS = 4.5
 """Parts that have not ended by then are killed. Nothing is lost: what they held is taken over when its lease ends."""
@@ -84,7 +85,9 @@ class Supervisor:
                 received = signal.sigtimedwait(_WAITED, self._pause())
                 self._reap()
                 self._end_late_ones()
-                if received and received.si_signo != signal.SIGCHLD:
+                # Python answers with any number where this process was paused (SIGSTOP, a frozen container, a debugger)
+                # and the time is over when it goes on.
+                if received and received.si_signo in _ENDING:
                     self._stop()
         finally:
             os.close(held)  # ends whatever part is left

@@ -145,6 +145,10 @@ def test_an_approval_vouches_for_what_nothing_proves() -> None:
     ]
 
 
+FIRST_ROUND = ((PairResult(("n1", "n4"), False),),)
+"""Of a check whose second round runs: n4 passed elsewhere meanwhile."""
+
+
 def check_of(suspects: tuple[str, ...] = ()) -> NodeCheck:
     return node_check.begin(NODES, suspects)
 
@@ -208,7 +212,7 @@ def test_a_suspect_that_a_person_handles_is_not_asked_about() -> None:
 
 def test_a_faulty_node_that_a_person_handles_is_left_to_them() -> None:
     """The check may find it faulty: it is not the plan's, and history says whose it is."""
-    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=((),))
+    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=FIRST_ROUND)
     mark = NodeEvent("east", "n1", NodeEventKind.CORDONED, NodeActor.PERSON, NOW - 60.0)
     failing = [PairResult(("n1", "n3"), False, 1.0)]
     free = judged(made(check=check), failing, ClusterHistory(fleet={"east": 1000})).plan
@@ -220,7 +224,7 @@ def test_a_faulty_node_that_a_person_handles_is_left_to_them() -> None:
 
 def test_a_check_that_nobody_vouches_for_asks_a_person() -> None:
     """Its pairs ran in what the job brings along."""
-    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=((),))
+    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=FIRST_ROUND)
     before = made(job="k8s:lab:job:ns:x", check=check)
     result = judged(before, [PairResult(("n1", "n3"), False, 1.0)], ClusterHistory(fleet={"east": 1000}), False)
     assert (result.plan.state, result.plan.reason, result.plan.nodes) == (PlanState.WAITING, "unproven", ("n1",))
@@ -250,7 +254,7 @@ def test_a_verdict_beyond_the_breaker_waits(
     history: ClusterHistory, reason: PlanReason, why: str, trips: list[str]
 ) -> None:
     """An open breaker, one that this verdict trips, or the tenant's share: a person approves, and is told why."""
-    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=((),))
+    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=FIRST_ROUND)
     result = judged(made(check=check), [PairResult(("n1", "n3"), False, 1.0)], replace(history, fleet={"east": 10}))
     after = result.plan
     assert (after.state, after.reason, after.lease, after.nodes) == (PlanState.WAITING, reason, None, ("n1",))
@@ -379,7 +383,7 @@ def test_a_score_that_fell_is_told_once_for_each_metric(base: str, link: str) ->
 
 def test_a_breaker_of_another_cluster_is_no_matter() -> None:
     """Only those of the plan's own cluster and partition hold it."""
-    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=((),))
+    check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=FIRST_ROUND)
     history = ClusterHistory(fleet={"east": 1000}, open=frozenset({"west"}))
     after = judged(made(check=check), [PairResult(("n1", "n3"), False, 1.0)], history).plan
     assert (after.state, after.nodes) == (PlanState.SENT, ("n1",))

@@ -3,8 +3,10 @@
 import fcntl
 import gc
 import os
+import signal
 import sys
 from collections.abc import Generator, Iterator, Sequence
+from enum import IntEnum
 from functools import partial
 from pathlib import Path
 
@@ -41,6 +43,19 @@ if yaml.__with_libyaml__:
 
 # The renderer of a program that sets up no log draws each traceback with all local variables, for ten seconds of CPU.
 structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])
+
+
+
+def _as_signal(value: object, names: type[IntEnum]) -> object:
+    """As Python 3.13 has it. Older ones write out each handler that is a function, for an error that nobody reads: with
+    it the task that it ends, and all that the fixture has made, for a fourth of the CPU of tests of learning."""
+    try:
+        return names(value) if isinstance(value, int) else value
+    except ValueError:
+        return value
+
+
+signal._int_to_enum = _as_signal  # type: ignore[attr-defined]
 
 gc.disable()  # until all is collected: next to nothing of that is garbage
 

@@ -29,7 +29,7 @@ from tests.thorough import THOROUGH
 PAGE_BYTES = 200_000
 HEIGHT = 900
 Scheme = Literal["light", "dark"]
-WIDTHS = (360, 390, 800, 1280, 1600)
+WIDTHS = (360, 761, 1101, 1401)
 """Of the window, at which nothing may run out at the side."""
 Sight = tuple[Scheme, int]
 SIGHTS: Sequence[Sight] = (("light", 1280), ("light", 390), ("dark", 1280), ("dark", 390))
@@ -175,10 +175,12 @@ async def desk(tmp_path_factory: pytest.TempPathFactory, shared_browser: None) -
 @pytest_asyncio.fixture(loop_scope="session", scope="module")
 async def visits(desk: Desk) -> Mapping[str, Visit]:
     """Every page, each opened once for all that is said of it, one after the other in one tab: a tab of its own costs a
-    process. Nothing is kept from page to page, for requests go through ``watched``."""
+    process."""
     sights = cycle(SIGHTS)
     async with await desk.chromium.new_page() as page:
         complaints = await watched(page, desk.address)
+        settings = await page.context.new_cdp_session(page)
+        await settings.send("Network.setCacheDisabled", {"cacheDisabled": True})  # each page is weighed by itself
         answers: list[Response] = []
         page.on("response", partial(note, answers))
         found = {}

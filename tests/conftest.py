@@ -45,7 +45,6 @@ if yaml.__with_libyaml__:
 structlog.configure([structlog.processors.format_exc_info, *structlog.get_config()["processors"]])
 
 
-
 def _as_signal(value: object, names: type[IntEnum]) -> object:
     """As Python 3.13 has it. Older ones write out each handler that is a function, for an error that nobody reads: with
     it the task that it ends, and all that the fixture has made, for a fourth of the CPU of tests of learning."""

@@ -17,7 +17,8 @@ def share_contexts() -> None:
     """From now on, in this process and in those that are forked from it."""
     for library in (httpx, httpx2):
         transports: Any = library._transports.default
-        transports.create_ssl_context = _sharing(transports.create_ssl_context)
+        shared = _sharing(library.create_ssl_context)
+        transports.create_ssl_context = library.create_ssl_context = shared  # type: ignore[attr-defined]
 
 
 def _sharing(create: Callable[..., ssl.SSLContext]) -> Callable[..., ssl.SSLContext]:

@@ -4,7 +4,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
@@ -33,8 +33,9 @@ _NO_TLS = ssl.create_default_context()
 @dataclass
 class Load:
     """url: of the service. name: of its jobs. requests: of a rank until its job fails. pause: seconds between two
-    requests of a rank; a person waits ten times as long between two pages. listened: seconds until a browser leaves.
-    done: how often what was done. errors: answers that should not come; 429 and 503 ask to come again.
+    requests of a rank. reading: so many times as long a person waits between two pages. listened: seconds until a
+    browser leaves. enough: how often what is done before those who do it leave; without it they go on. done: how often
+    what was done. errors: answers that should not come; 429 and 503 ask to come again.
     """
 
     url: str
@@ -42,6 +43,8 @@ class Load:
     name: str = "run"
     requests: int = 40
     listened: float = LISTENED_SECONDS
+    reading: float = 10.0
+    enough: Mapping[str, int] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
     errors: list[str] = field(default_factory=list)
 
@@ -64,20 +67,24 @@ class Load:
                 self.done["requests"] += 1
                 if at == self.requests - 1:
                     self._fail(client, job)
+                if self.has_enough("requests", "failures"):
+                    return
 
     def look(self, viewer: int, stopping: threading.Event) -> None:
         for page in cycle(PAGES[viewer:] + PAGES[:viewer]):
-            if stopping.wait(10 * self.pause):
+            if stopping.wait(self.reading * self.pause):
                 return
             with self._client() as client:  # each time a new connection
                 self._ask(client, "GET", page)
                 self._look_closer(client)
             self.done["pages"] += 1
+            if self.has_enough("pages"):
+                return
 
     def listen(self, number: int, stopping: threading.Event) -> None:
         """Open a live stream, hear a little, and go away without a word, again and again."""
         path = "/api/v1/live" if number else f"/api/v1/jobs/{self.name}-0-0/attempts/1/log/live"
-        while not stopping.wait(self.pause):
+        while not (stopping.wait(self.pause) or self.has_enough("streams")):
             until = time.monotonic() + self.listened
             with self._client() as client, suppress(httpx.TransportError), client.stream("GET", path) as answer:
                 self._check(answer, path)
@@ -85,6 +92,9 @@ class Load:
                 for _ in answer.iter_lines():
                     if stopping.is_set() or time.monotonic() > until:
                         break
+
+    def has_enough(self, *kinds: str) -> bool:
+        return bool(self.enough) and all(self.done[kind] >= self.enough[kind] for kind in kinds)
 
     def _fail(self, client: httpx.Client, job: str) -> None:
         self._ask(client, "POST", f"/api/v1/logs?job={job}&attempt=1&source=stderr", FAILURE)

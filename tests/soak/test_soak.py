@@ -35,8 +35,9 @@ def test_a_round_of_work_leaves_nothing_open(tmp_path: Path) -> None:
         server.start()
         left: tuple[int, ...] = ()
         for number in range(ROUNDS):
-            with running(Load(server.url, 0.05, f"round-{number}", requests=20, listened=0.0)) as load:
-                until(lambda load=load: all(load.done[what] >= least for what, least in WORK.items()), "the work")
+            load = Load(server.url, 0.05, f"round-{number}", requests=8, listened=0.0, reading=1.0, enough=WORK)
+            with running(load):
+                until(lambda load=load: load.has_enough(*WORK), "the work")
             assert load.errors == []
             if left:
                 most = (left[0] + SPARE, left[1] + SPARE, CONNECTIONS)

@@ -6,7 +6,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
-import httpx2
 
 from diagnoser.app import running
 from diagnoser.config import settings
@@ -36,8 +35,6 @@ def _draw_all() -> None:
 
 shipped_rules.use()
 tls.share_contexts()
-for library in (httpx, httpx2):
-    library.create_ssl_context()  # processes that are forked from here have it
 statements.share()
 with TemporaryDirectory() as _folder:
     asyncio.run(_serve_once(Path(_folder)))

@@ -72,9 +72,7 @@ async def web(tmp_path: Path, clock: Clock) -> AsyncIterator[Web]:
     async with serving(tmp_path, clock=clock, ingest=intake) as made:
         for credential in CREDENTIALS:
             await made.store.tokens.add(StoredToken(credential, hash_of(credential.name)))
-        intake.service = IngestService(
-            made.store.logs, ANALYZER.compressor, Metrics(CollectorRegistry())
-        )
+        intake.service = IngestService(made.store.logs, ANALYZER.compressor, Metrics(CollectorRegistry()))
         task = asyncio.create_task(intake.service.run())
         yield made
         task.cancel()

@@ -37,7 +37,7 @@ from tests.simulation.virtual_time import ANSWER_SECONDS, VirtualLoop
 from tests.thorough import THOROUGH
 from tests.unit.memory_cluster import PREFIX
 
-SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (12, 1)
+SEEDS, POSTGRESQL_SEEDS = (1000, 20) if THOROUGH else (30, 1)
 TROUBLE_SECONDS, LONGEST_SECONDS, QUIET_SECONDS, COMPACTION_SECONDS, ANALYSIS_SECONDS = 150.0, 3600.0, 20.0, 60.0, 3.0
 CLUSTERS = ("east", "west")
 TWO_CLUSTERS = 0.15

@@ -102,7 +102,13 @@ def test_a_job_whose_next_link_goes_on_is_not_launched_again() -> None:
     failed = replace(FAILED, ended=500.0)
     link = replace(failed, number=8, state="RUNNING", submitted=10.0, eligible=500.0)
     assert link.goes_on_for(failed)
-    others = [{"eligible": 10.0}, {"submitted": 501.0}, {"folder": "/b"}, {"state": "FAILED"}, {"uid": 7}]
+    others: list[dict[str, Any]] = [
+        {"eligible": 10.0},
+        {"submitted": 501.0},
+        {"folder": "/b"},
+        {"state": "FAILED"},
+        {"uid": 7},
+    ]
     assert not any(replace(link, **other).goes_on_for(failed) for other in others)
     state = SlurmState(failed, None, "slurm", SCRIPT, next_link=link)
     for found in (reconcile.relaunch(SPEC, state, Attempts(())), reconcile.hold(CHECK, state, Attempts(()))):

@@ -58,7 +58,8 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     spot = ranks.place(launch, evidence.lines, root.line, root.rank, root.node, alone=len(alike) <= 1)
     if root.blame is Blame.PEER and ranks.is_of_printer(spot, evidence.lines[root.line]):
         spot = replace(spot, node=None)
-    rank, node = spot.rank, names.canonical(_named_culprit(root) or spot.node)
+    rank, node = _place_root(evidence, causal, root, launch, spot)
+    node = names.canonical(node)
     text = evidence.lines[root.line].body
     blamed = suspect_nodes.RootBlame(root.type, str(root.blame), rank, node, root.why, text)
     # a line that names its peer tells more than who is silent
@@ -73,6 +74,25 @@ def _located(evidence: Evidence, facts: Facts, causal: CausalResult) -> verdict.
     return verdict.Localization(rank, node, suspects, absent, slow)
 
 
+def _place_root(
+    evidence: Evidence, causal: CausalResult, root: Candidate, launch: ranks.LauncherTopology, spot: ranks.Spot
+) -> tuple[int | None, str | None]:
+    """Rank and node of the root.
+
+    spot: as the lines around it and the launcher tell them.
+    """
+    rank, node = spot.rank, spot.node
+    node = _named_culprit(root) or node
+    if rank is not None:
+        return rank, node
+    if not root.exit:
+        return rank, node
+    rank = ranks.only_silent(evidence, _lost_peers(causal))
+    if rank is not None:
+        node = node or launch.nodes.get(rank)
+    return rank, node
+
+
 def _named_culprit(root: Candidate) -> str | None:
     """The node at fault that the line of the root names, wherever it was printed."""
     if root.blame is not Blame.SELF:
@@ -80,6 +100,11 @@ def _named_culprit(root: Candidate) -> str | None:
     if ranks.is_address(root.node or ""):
         return None
     return root.node
+
+
+def _lost_peers(causal: CausalResult) -> frozenset[int]:
+    """Ranks that complain of the connection to a peer, which the root explains."""
+    return _ranks_of(symptom for symptom in causal.symptoms if symptom.type in _WAITING)
 
 
 def _ranks_of(found: Iterable[Candidate]) -> frozenset[int]:

@@ -1,5 +1,6 @@
 """Whether the job went on after a candidate."""
 
+import signal
 from bisect import bisect_right
 from collections import defaultdict
 from functools import cached_property
@@ -75,11 +76,25 @@ class RecoveryCheck:
         line = self._lines[candidate.line]
         if not candidate.logged:
             return self._timeline.went_on(line)
-        return self._timeline.went_on(line, 0)
+        return self._killed_later(candidate) or self._timeline.went_on(line, 0)
 
     def _calmed(self, candidate: Candidate) -> bool:
         """Whether the loss came back after a line that only tells of it."""
         return candidate.role is Role.SYMPTOM and self._timeline.calmed(self._lines[candidate.line])
+
+    def _killed_later(self, candidate: Candidate) -> bool:
+        """Whether its process is reported killed from outside: no error that a program catches does that to it."""
+        rank = self._lines[candidate.line].rank
+        for report in self._deaths.values():
+            if report.signal != signal.SIGKILL:
+                continue
+            if report.line <= candidate.line:
+                continue
+            if rank < 0:
+                return True
+            if rank in report.ranks:
+                return True
+        return False
 
     def _died_of(self, candidate: Candidate) -> bool:
         """Whether the process that raised is reported dead soon after, and trained no more."""

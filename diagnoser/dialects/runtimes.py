@@ -1,5 +1,7 @@
 """Runtimes that print for the processes they start: Ray, Kubernetes, NCCL."""
 
+import re
+
 from diagnoser.dialects.dialect import HOST, Dialect, Example
 from diagnoser.dialects.replicas import POD_SUFFIX
 
@@ -54,3 +56,14 @@ DIALECTS = (
         (Example("node-a7:811:902 [3] NCCL WARN x", "NCCL WARN x", {"node": "node-a7"}),),
     ),
 )
+
+_REPETITION = re.compile(r" ?\[repeated \d{1,9}x across cluster\](?: \(Ray deduplicates logs.{0,400})?\s*$")
+
+
+def repetition(body: str) -> str:
+    """The message of a line that stands for others which Ray held back: the first of its kind was printed when it came,
+    this one seconds later, or when the driver ended. "" for any other line."""
+    if "x across cluster]" not in body:
+        return ""
+    match = _REPETITION.search(body)
+    return body[: match.start()] if match else ""

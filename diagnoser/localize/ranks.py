@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, filterfalse
 from operator import attrgetter
@@ -26,6 +26,8 @@ _RECORD = re.compile(
 """How a logger begins."""
 _COPIED = 60
 """Longest copied traceback, in lines."""
+_MOST = 100_000
+"""Most ranks of a job."""
 _MESSAGE = 8
 """Longest failure message, in lines."""
 _ABOVE = 2
@@ -573,6 +575,17 @@ def _prefix(line: Line) -> Prefix:
     if line.body != line.text:
         return read_prefix(split_prefix(line.text.encode())[0])
     return Prefix()
+
+
+def only_silent(evidence: Evidence, complained: Collection[int]) -> int | None:
+    """The one rank of a job of known size that did not complain of its peer, where all others did."""
+    sizes = _world_sizes(evidence.lines)
+    silent = set(range(min(max(sizes, default=0), _MOST))).difference(complained)
+    if (len(silent), len(sizes)) != (1, 1):
+        return None
+    if not complained:
+        return None
+    return silent.pop()
 
 
 def _world_sizes(lines: Iterable[Line]) -> set[int]:

@@ -1,9 +1,10 @@
 """The refinements of candidates: each shows a candidate as more of the log tells it, or leaves it as it was."""
 
 import re
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from diagnoser.model import Traceback
+from diagnoser.model import Evidence, Traceback
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
 from diagnoser.rules.candidate_sources import RuleLog
@@ -12,6 +13,8 @@ from diagnoser.rules.schema import Role
 
 _TASK = re.compile(r"\bRayTaskError\((\w+)\): ray::")
 """Ray names the class of what was raised where the task ran."""
+_QUOTED = 60
+"""Lines below an exception within which the one that it quotes is printed."""
 
 
 def named_by_context(candidate: Candidate, log: RuleLog) -> Candidate:
@@ -89,6 +92,43 @@ def _shows_only_class(candidate: Candidate) -> bool:
 def _renamed(candidate: Candidate, kind: FailureType, by: str, why: str) -> Candidate:
     """Nothing of the rule that named it before holds for the new type: not what it advises, nor that it is proven."""
     return replace(candidate, type=kind, by=by, why=why, mitigation="", action=None, maturity=None)
+
+
+def opened(candidate: Candidate, raised: Collection[int], log: RuleLog) -> Candidate:
+    """An exception that only quotes another: a wrapper where the quoted one was read, else named by what it quotes.
+
+    raised: lines of the candidates that are raised exceptions and may be the root.
+    """
+    trace = log.trace_of(candidate)
+    if trace is None:
+        return candidate
+    if candidate.role is not Role.ROOT:
+        return candidate
+    if not log.tables.exceptions.is_carrier(trace.exception, trace.message):
+        return candidate
+    quoted = list(_quoted(log.evidence, trace))
+    if not set(quoted).isdisjoint(raised):
+        return replace(candidate, role=Role.WRAPPER)
+    if not candidate.is_vague:
+        return candidate
+    for index in quoted:
+        kind = log.tables.keywords.says(log.evidence.lines[index].body)
+        if kind:
+            return _renamed(candidate, kind, "heuristic:words", candidate.why)
+    return candidate
+
+
+def _quoted(evidence: Evidence, trace: Traceback) -> Iterator[int]:
+    """Indices of the lines below an exception, as far as the same process speaks and no code is shown."""
+    raised = evidence.lines[trace.raised]
+    for index in range(trace.raised + 1, min(len(evidence.lines), trace.raised + _QUOTED)):
+        line = evidence.lines[index]
+        if line.speaker != raised.speaker:
+            continue
+        if line.number - raised.number > _QUOTED:
+            continue
+        if not line.body.startswith("  "):
+            yield index
 
 
 def with_control_flow(candidate: Candidate, log: RuleLog) -> Candidate:

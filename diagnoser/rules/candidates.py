@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from diagnoser.model import Evidence, ExitReport
 from diagnoser.rules import candidate_refinements as refinements
@@ -48,6 +49,9 @@ def collect(
     _add_exits(best, evidence.exits)
     _add(best, _BY_CLASS, log)
     candidates = _refined(best.values(), _NAMING, log)
+    roots = filter(attrgetter("is_root"), candidates)
+    raised = frozenset(candidate.line for candidate in roots if candidate.raised)
+    candidates = [refinements.opened(candidate, raised, log) for candidate in candidates]
     candidates += last_words.from_last_words(candidates, best.keys(), log)
     candidates += last_words.from_reported(candidates, log)
     return tuple(sorted(_refined(candidates, _HANDLING, log), key=lambda candidate: candidate.line))

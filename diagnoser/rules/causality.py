@@ -23,9 +23,10 @@ from diagnoser.rules.process_ends import (
     blames_peer,
     ends_of_processes,
     is_explained_by,
+    killed_after_order,
     left_program,
 )
-from diagnoser.rules.run_end import RunTimeline, resolve_end
+from diagnoser.rules.run_end import RunTimeline, resolve_end, tells_of_lost_peer
 from diagnoser.rules.schema import Blame, Role, Specificity
 
 _REPORTED = 60
@@ -343,6 +344,8 @@ def _dismiss_lost_peers(candidate_set: CandidateSet, run: RunTimeline) -> None:
     complaints = candidate_set.where(lambda c: c.is_failing and blames_peer(c, run.evidence.lines[c.line]))
     if not complaints:
         return
+    killed = killed_after_order(run.evidence)
+    candidate_set.dismiss(RejectionReason.TEARDOWN, lambda c: c.exit and c.line in killed)
     ends = ends_of_processes(run.evidence, candidate_set.open)
 
     def is_explained(complaint: Candidate) -> bool:
@@ -415,11 +418,15 @@ def _explains(cause: Candidate, other: Candidate) -> bool:
         return False
     if not _covers(cause, other):
         return False
+    if _is_of_peer(other, cause):
+        return False
     if other.line < cause.line and not _explains_earlier(cause, other):
         return False
     if (cause.line, -cause.specificity) < (other.line, -other.specificity):
         return True
-    return not _covers(other, cause)
+    if not _covers(other, cause):
+        return True
+    return _is_of_peer(cause, other)
 
 
 def _explains_earlier(cause: Candidate, other: Candidate) -> bool:
@@ -427,9 +434,21 @@ def _explains_earlier(cause: Candidate, other: Candidate) -> bool:
     reports it."""
     if cause.is_root:
         return True
+    if _is_of_peer(cause, other):
+        return True
     if (cause.blame, other.blame) != (Blame.SELF, Blame.PEER):
         return False
     return cause.line - other.line <= _REPORTED
+
+
+def _is_of_peer(cause: Candidate, other: Candidate) -> bool:
+    """Whether ``cause`` is the report of a process's end, which may come when all are stopped, and ``other`` tells of
+    the connection to that process, which broke at once."""
+    if cause.role is Role.WRAPPER:
+        return False
+    if not cause.exit:
+        return False
+    return tells_of_lost_peer(other)
 
 
 def _covers(cause: Candidate, other: Candidate) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from diagnoser.model import Evidence, ExitReport, Line, expressions
+from diagnoser.model import Evidence, ExitReport, Line, Stream, expressions
 from diagnoser.model.order import is_after
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.rules.candidate import Candidate
@@ -45,6 +45,8 @@ _NO_ROUTE = (r"(?i)no route to host|network is (?:unreachable|down)|name or serv
 """Words of a network that is at fault itself: no process that ends does that."""
 _LONGEST = 2048
 """Characters of a line that are read."""
+_TABLES = frozenset({"torchelastic"})
+"""Launchers that report the ends of several processes at once."""
 _PRINTED = 2.0
 """Seconds by which an end may be printed after its peers' complaints."""
 _REPORTED = 60
@@ -104,6 +106,21 @@ def _aborts_of_uncaught(aborts: Sequence[ExitReport], candidates: Iterable[Candi
                 left.remove(report)
                 yield report.line
                 break
+
+
+def killed_after_order(evidence: Evidence) -> frozenset[int]:
+    """Lines that report a process killed after its launcher had begun to stop the others: it did not heed the order.
+    Agents print tables of failures in no order: what they report tells nothing here."""
+    stopping, lines = set[tuple[str, Stream]](), set[int]()
+    for report in evidence.exits:
+        reporter = report.launcher, evidence.lines[report.line].stream
+        if report.launcher in _TABLES:
+            continue
+        if report.signal == signal.SIGTERM:
+            stopping.add(reporter)
+        elif report.signal == signal.SIGKILL and reporter in stopping:
+            lines.add(report.line)
+    return frozenset(lines)
 
 
 def left_program(evidence: Evidence, candidate: Candidate) -> bool:

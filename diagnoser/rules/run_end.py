@@ -261,7 +261,12 @@ def _is_another_rank(line: Line, last: Line) -> bool:
 
 def _is_of_leaving_peer(candidate: Candidate) -> bool:
     """Whether it is an error of a peer when the first ones exit."""
-    if candidate.raised or candidate.role is not Role.SYMPTOM:
+    return tells_of_lost_peer(candidate) and not candidate.raised
+
+
+def tells_of_lost_peer(candidate: Candidate) -> bool:
+    """Whether it is what processes print when their peers have exited already."""
+    if candidate.role is not Role.SYMPTOM:
         return False
     return candidate.type in _LEAVING
 

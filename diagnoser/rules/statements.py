@@ -1,4 +1,4 @@
-"""What lines state: their text without the advice in it, and the lines without those that only quote a diagnosis.
+"""What lines state: their text without the advice in it, and the lines without those that only repeat others late.
 
 Advice tells what may lead to such a failure ("common causes include: (1) SIGKILL by the OOM killer, (2) ..."). What it
 lists happened elsewhere, if at all: none of it may be taken for the cause.
@@ -11,7 +11,9 @@ from itertools import pairwise
 from operator import methodcaller
 from typing import Any
 
+from diagnoser.dialects.runtimes import repetition
 from diagnoser.model import Evidence, Line
+from diagnoser.model.evidence import selected
 from diagnoser.rules.quotations import without_quotations
 
 _ADVICE = re.compile(
@@ -63,13 +65,14 @@ def _stated_line(line: Line) -> Line:
 
 
 def stated(evidence: Evidence) -> Evidence:
-    """The evidence with empty bodies for the items of lists of advice, and without the lines that quote an earlier
-    diagnosis."""
+    """The evidence with empty bodies for the items of lists of advice, and without two kinds of lines: those that quote
+    an earlier diagnosis, and those that a collector held back and printed after what came of them, where the line that
+    each repeats is there. Steps that only such lines tell at the end were made before it."""
     evidence = without_quotations(evidence)
     lines = list(evidence.lines)
     for index in _items_of_advice(evidence.lines):
         lines[index] = replace(lines[index], body="")
-    return replace(evidence, lines=tuple(lines))
+    return _without_repetitions(replace(evidence, lines=tuple(lines)))
 
 
 def _items_of_advice(lines: Sequence[Line]) -> Iterator[int]:
@@ -90,3 +93,27 @@ def _may_be_item(body: str) -> bool:
     if not body.strip():
         return True
     return bool(_ITEM.match(body))
+
+
+def _without_repetitions(evidence: Evidence) -> Evidence:
+    repeated: dict[int, str] = {}
+    for index, line in enumerate(evidence.lines):
+        text = repetition(line.body)
+        if text:
+            repeated[index] = _shape(text)
+    if not repeated:
+        return evidence
+    printed = {_shape(line.body) for index, line in enumerate(evidence.lines) if index not in repeated}
+    rest, numbers = list[int](), set[int]()
+    for index, line in enumerate(evidence.lines):
+        if repeated.get(index) in printed:
+            numbers.add(line.number)
+        else:
+            rest.append(index)
+    last = max((point.line for point in evidence.progress if point.line not in numbers), default=0)
+    progress = tuple(point for point in evidence.progress if point.line < last or point.line not in numbers)
+    return selected(replace(evidence, progress=progress), rest)
+
+
+def _shape(text: str) -> str:
+    return re.sub(r"\d+", "0", text.strip())

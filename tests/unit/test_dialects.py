@@ -8,7 +8,7 @@ import pytest
 
 from diagnoser.compress.line_masking import blurred
 from diagnoser.compress.lines import body_of, carried_blur, clean, strip_blurred
-from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, rank_tables
+from diagnoser.dialects import DIALECTS, Dialect, Example, PrefixStripping, mentions, node_lists, rank_tables, runtimes
 from diagnoser.dialects.mentions import Tells
 from diagnoser.dialects.replicas import pod_ranks
 
@@ -208,3 +208,11 @@ def test_tables_place_ranks(lines: list[str], nodes: dict[int, str]) -> None:
 def test_other_processes_and_machines_are_not_mentioned(tells: Tells, line: str) -> None:
     """A loader's worker, a clean end, a local number, an architecture, a list and a login node tell nothing."""
     assert list(mentions.named(tells, line)) == []
+
+
+def test_what_ray_held_back_is_known_by_its_mark() -> None:
+    """With and without the hint that Ray adds once."""
+    assert runtimes.repetition("loss 2.0 [repeated 5x across cluster]") == "loss 2.0"
+    hint = " (Ray deduplicates logs by default. Set RAY_DEDUP_LOGS=0 to disable)"
+    assert runtimes.repetition("loss 2.0 [repeated 19x across cluster]" + hint) == "loss 2.0"
+    assert runtimes.repetition("repeated 5x across cluster") == ""

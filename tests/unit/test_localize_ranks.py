@@ -281,3 +281,11 @@ def test_who_tells_of_a_peer_does_not_tell_where_it_ran() -> None:
     root = ANALYZER.analyze(ANALYZER.read(io.BytesIO(text.encode())), Facts()).root_cause
     assert root is not None
     assert (root.rank, root.node) == (2, None)
+
+
+def test_the_only_silent_rank_of_a_known_size_is_told() -> None:
+    """All others complained of it; of an unknown size, or with two silent ones, nothing is told."""
+    known, unknown = log("dist_world_size=3 local_world_size=1"), log("step 1")
+    assert ranks.only_silent(known, {0, 2}) == 1
+    assert ranks.only_silent(known, {0}) is None and ranks.only_silent(unknown, {0, 2}) is None
+    assert ranks.only_silent(known, ()) is None

@@ -246,29 +246,20 @@ class Executor(Generic[S]):
                 step = self._wait_for_end(execution.spec.job, begun)
             if isinstance(step, Done | Held):
                 return step
-            asked = execution.confirmation
+            gathered = execution.confirmation, execution.evidence
             refusal = await self._refusal(execution, step)
             if refusal is not None:
                 return refusal
-            pause = await self._take(execution, step, asked)
+            await self._keep_evidence(execution, step)
+            if (execution.confirmation, execution.evidence) != gathered:
+                progress = self.clock()  # it took minutes: somebody may have drained the node, or launched the job
+                continue
+            pause = await self._take(execution, step)
             if pause is None:
                 progress, pause = self.clock(), 0.0
             elif self.clock() > progress + limit:
                 raise _GaveUp(_given_up(step, limit, state.held))
             await asyncio.sleep(pause)
-
-    async def _take(self, execution: PlanExecution, step: Run | Wait, asked: str | None) -> float | None:
-        """Run the step's command, unless minutes have gone by since it was chosen: somebody may have drained the node,
-        or launched the job again. asked: the confirmation when it was chosen.
-
-        Returns seconds until the next look; None: at once, after progress."""
-        if isinstance(step, Wait):
-            return LOOK_SECONDS
-        if await self._keep_evidence(execution, step):
-            return None
-        if asked != execution.confirmation:
-            return None
-        return await self._run(execution, step)
 
     async def _refusal(self, execution: PlanExecution, step: Run | Wait) -> Done | None:
         """Say why the step must not be taken; None where it may be. A plan that was begun is finished, but for a cordon
@@ -324,14 +315,16 @@ class Executor(Generic[S]):
         refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
         return refusal
 
-    async def _keep_evidence(self, execution: PlanExecution, step: Run) -> bool:
-        """Tell whether evidence was collected. Once for a plan, before its first step that destroys any: a launch that
-        hangs is ended by its first command, and a node goes to repair once it is cordoned."""
+    async def _keep_evidence(self, execution: PlanExecution, step: Run | Wait) -> None:
+        """Collect evidence once for a plan, before its first step that destroys any: a launch that hangs is ended by
+        its first command, and a node goes to repair once it is cordoned."""
         spec, is_end_of_hang = execution.spec, execution.hangs and not execution.started
+        if isinstance(step, Wait):
+            return
         if execution.evidence is not None:
-            return False
+            return
         if not (step.cordons or is_end_of_hang):
-            return False
+            return
         keeper = RepairEvidence(self.client, self.cluster, self.queries)
         notes = []
         if is_end_of_hang:
@@ -339,7 +332,6 @@ class Executor(Generic[S]):
         if step.cordons:
             notes.append(await keeper.of_nodes(spec, spec.nodes))
         execution.evidence = "; ".join(filter(None, notes))
-        return True
 
     async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
         """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is
@@ -368,9 +360,11 @@ class Executor(Generic[S]):
                 log.warning("scheduler_away", why=str(error))
                 await asyncio.sleep(LOOK_SECONDS * 4)
 
-    async def _run(self, execution: PlanExecution, step: Run) -> float | None:
-        """Seconds to wait before the next look; None when it is clear how the command went. One without an answer may
-        have arrived: only another look tells."""
+    async def _take(self, execution: PlanExecution, step: Run | Wait) -> float | None:
+        """Run the step's command. Returns the seconds until the next look; None once it is clear how the command went.
+        One without an answer may have arrived: only another look tells."""
+        if isinstance(step, Wait):
+            return LOOK_SECONDS
         try:
             attempt = await self.cluster.run(step.command)
         except Unavailable as error:

@@ -151,7 +151,7 @@ class Executor(Generic[S]):
             spec = self.cluster.spec(claimed.plan, str(verdict.get("type", "unknown")))
         except BadInput as error:
             return Done(False, str(error))
-        if refusal := unproven_nodes(claimed.plan):
+        if refusal := refuse_unproven(claimed.plan):
             return refusal
         execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
         execution.hangs = verdict.get("outcome") == Outcome.HUNG or verdict.get("decided_by") == LOSS_SERIES
@@ -181,7 +181,7 @@ class Executor(Generic[S]):
             if isinstance(held, Done):
                 return await self._launched_before(execution, held)
             faulty, outcome, finished = await self._check(execution, held.nodes)
-            refusal = foreign_nodes(execution.spec.job, faulty, execution.ran_on)
+            refusal = refuse_foreign(execution.spec.job, faulty, execution.ran_on)
             if refusal:
                 faulty = ()
             execution.spec = replace(execution.spec, nodes=faulty)
@@ -208,7 +208,7 @@ class Executor(Generic[S]):
 
         def decide(execution: PlanExecution, nodes: Mapping[str, NodeRecord], state: S) -> NextStep:
             still_in = [node for node in execution.spec.nodes if node not in execution.drained]
-            if refusal := foreign_nodes(execution.spec.job, still_in, execution.ran_on):
+            if refusal := refuse_foreign(execution.spec.job, still_in, execution.ran_on):
                 return refusal
             spec = execution.spec
             if execution.started:  # it is finished, also where the cluster was made smaller meanwhile
@@ -272,12 +272,12 @@ class Executor(Generic[S]):
         if self.dry:
             return Done(False, f"dry run; the next command would be: {step.command.line}")
         if not is_started:
-            refusal = await self._bad_checkpoint(execution)
+            refusal = await self._refuse_bad_checkpoint(execution)
             if refusal is not None:
                 return refusal
         if not step.cordons:
             return None
-        return await self._not_confirmed(execution)
+        return await self._refuse_unconfirmed(execution)
 
     def _still_runs(self, execution: PlanExecution, state: S) -> bool:
         """Tell whether the job runs although it does not hang, and this agent did not see its launch end. What is under
@@ -297,9 +297,9 @@ class Executor(Generic[S]):
         why = f"the scheduler shows that {job} still runs, and it does not hang; nothing was done"
         return Done(False, why, refused="still_running")
 
-    async def _not_confirmed(self, execution: PlanExecution) -> Done | None:
-        """The refusal to take out a node whose own log does not confirm what was shipped of it. Asked once for a plan:
-        nodes of a check have been asked already."""
+    async def _refuse_unconfirmed(self, execution: PlanExecution) -> Done | None:
+        """Ask the nodes whether they are at fault, once for a plan, and refuse to take out one whose own log does not
+        confirm what was shipped of it. Nodes of a check have been asked already."""
         spec, table = execution.spec, self.queries
         if execution.confirmation is not None:
             return None
@@ -333,9 +333,9 @@ class Executor(Generic[S]):
             notes.append(await keeper.of_nodes(spec, spec.nodes))
         execution.evidence = "; ".join(filter(None, notes))
 
-    async def _bad_checkpoint(self, execution: PlanExecution) -> Done | None:
-        """The refusal to go back to a checkpoint that was reported bad since the claim; None when it was not. What is
-        under way is finished: a job that was stopped for its launch must not stay down."""
+    async def _refuse_bad_checkpoint(self, execution: PlanExecution) -> Done | None:
+        """Refuse to go back to a checkpoint that was reported bad since the claim; None when it was not. A plan that
+        is under way is finished: a job that was stopped for its launch must not stay down."""
         if execution.spec.action is not Action.ROLLBACK_AND_RESUBMIT:
             return None
         plan = await self.client.plan(execution.claimed.plan["id"])
@@ -465,8 +465,8 @@ class Executor(Generic[S]):
         ]
 
 
-def unproven_nodes(plan: Mapping[str, Any]) -> Done | None:
-    """The refusal of a plan that names a node without a proof of a known kind against it; None when each has one."""
+def refuse_unproven(plan: Mapping[str, Any]) -> Done | None:
+    """Refuse a plan that names a node without a proof of a known kind against it; None when each has one."""
     proven = {proof["node"] for proof in plan.get("proofs", ()) if proof.get("kind") in PROOF_KINDS}
     unproven = [node for node in plan["nodes"] if node not in proven]
     if not unproven:
@@ -475,8 +475,8 @@ def unproven_nodes(plan: Mapping[str, Any]) -> Done | None:
     return Done(False, why, refused="unproven")
 
 
-def foreign_nodes(job: str, nodes: Iterable[str], ran_on: Collection[str]) -> Done | None:
-    """The refusal to take out a node where the job never ran; None when there is no such node. The agent asks its own
+def refuse_foreign(job: str, nodes: Iterable[str], ran_on: Collection[str]) -> Done | None:
+    """Refuse to take out a node where the job never ran; None when there is no such node. The agent asks its own
     scheduler: whatever made the service plan this, the node is not touched.
     """
     foreign = [node for node in nodes if node not in ran_on]

@@ -10,7 +10,7 @@ import pytest
 
 from diagnoser.agent import executor
 from diagnoser.agent.cluster import Attempts, Done, Held, NextStep
-from diagnoser.agent.executor import cordon_step, foreign_nodes, unproven_nodes
+from diagnoser.agent.executor import cordon_step, refuse_foreign, refuse_unproven
 from diagnoser.agent.plan_spec import PlanSpec
 from tests.unit.memory_cluster import Fault, MemoryCluster, MemoryJob
 from tests.unit.test_agent_executor import CHECK, CORDON, LOST, PLAN, Clock, Service, carried_out, scheduler
@@ -28,21 +28,21 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_node_without_a_proof_is_refused_by_name() -> None:
     """Also by a plan of a service that sends no proofs at all; a proof without a known kind is none."""
     known, unknown = {"node": "n2", "kind": "node_log"}, {"node": "n1", "kind": "said"}
-    refusal = unproven_nodes({"nodes": ["n1", "n2", "n3"], "proofs": [known, unknown, {"node": "n3"}]})
+    refusal = refuse_unproven({"nodes": ["n1", "n2", "n3"], "proofs": [known, unknown, {"node": "n3"}]})
     assert refusal is not None
     assert refusal.refused == "unproven" and "that n1, n3 is at fault; nothing was done" in refusal.detail
-    alone = unproven_nodes({"nodes": ["n1"]})
+    alone = refuse_unproven({"nodes": ["n1"]})
     assert alone is not None and "that n1 is at fault" in alone.detail
-    assert unproven_nodes({"nodes": ["n2"], "proofs": [known]}) is None
+    assert refuse_unproven({"nodes": ["n2"], "proofs": [known]}) is None
 
 
 def test_a_foreign_node_is_refused_by_name() -> None:
     """Where the job never ran as far as the cluster knows, and where nobody knows where it ran."""
     why = "the scheduler did not give n8, n9 to job-7; nothing was done"
-    assert foreign_nodes("job-7", ["n1", "n8", "n9"], {"n1"}) == Done(False, why, refused="foreign_node")
+    assert refuse_foreign("job-7", ["n1", "n8", "n9"], {"n1"}) == Done(False, why, refused="foreign_node")
     unknown = "neither the scheduler nor this agent knows where the job ran; nothing was done"
-    assert foreign_nodes("job-7", ["n1"], ()) == Done(False, unknown, refused="allocation_unknown")
-    assert foreign_nodes("job-7", ["n1"], {"n1"}) is None
+    assert refuse_foreign("job-7", ["n1"], ()) == Done(False, unknown, refused="allocation_unknown")
+    assert refuse_foreign("job-7", ["n1"], {"n1"}) is None
 
 
 def test_a_node_that_the_cluster_does_not_have_is_no_step() -> None:

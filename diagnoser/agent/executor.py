@@ -53,7 +53,7 @@ T = TypeVar("T")
 class PlanExecution:
     """One plan while it is carried out. deadline: on the clock, when the plan expires. drained: its nodes that are out
     for its reason. reports: whether the plan is still ours to report about. ran_on: nodes on which the job was seen.
-    hangs: whether the verdict is that the job hangs, or that its loss diverged: it is ended then. confirmation: what
+    ends_running: whether the plan ends a launch that runs: one that hangs, or whose loss diverged. confirmation: what
     its nodes answered when they were asked whether they are at fault, None before that. evidence: what was kept of what
     a repair destroys, None before that."""
 
@@ -64,7 +64,7 @@ class PlanExecution:
     attempts: Attempts = field(default_factory=Attempts)
     reports: bool = True
     ran_on: frozenset[str] = frozenset()
-    hangs: bool = False
+    ends_running: bool = False
     confirmation: str | None = None
     evidence: str | None = None
 
@@ -154,7 +154,7 @@ class Executor(Generic[S]):
         if refusal := refuse_unproven(claimed.plan):
             return refusal
         execution = PlanExecution(claimed, spec, self.clock() + claimed.seconds)
-        execution.hangs = verdict.get("outcome") == Outcome.HUNG or verdict.get("decided_by") == LOSS_SERIES
+        execution.ends_running = verdict.get("outcome") == Outcome.HUNG or verdict.get("decided_by") == LOSS_SERIES
         try:
             if spec.action is Action.CHECK_AND_RESUBMIT:
                 end = await self._check_and_relaunch(execution)
@@ -284,7 +284,7 @@ class Executor(Generic[S]):
         way is finished."""
         if execution.started:
             return False
-        if execution.hangs:
+        if execution.ends_running:
             return False
         if not self.cluster.running(execution.spec, state):
             return False
@@ -318,16 +318,16 @@ class Executor(Generic[S]):
     async def _keep_evidence(self, execution: PlanExecution, step: Run | Wait) -> None:
         """Collect evidence once for a plan, before its first step that destroys any: a launch that hangs is ended by
         its first command, and a node goes to repair once it is cordoned."""
-        spec, is_end_of_hang = execution.spec, execution.hangs and not execution.started
+        spec, ends_launch = execution.spec, execution.ends_running and not execution.started
         if isinstance(step, Wait):
             return
         if execution.evidence is not None:
             return
-        if not (step.cordons or is_end_of_hang):
+        if not (step.cordons or ends_launch):
             return
         keeper = RepairEvidence(self.client, self.cluster, self.queries)
         notes = []
-        if is_end_of_hang:
+        if ends_launch:
             notes.append(await keeper.of_hang(spec, self.now()))
         if step.cordons:
             notes.append(await keeper.of_nodes(spec, spec.nodes))

@@ -75,6 +75,15 @@ class PlanExecution:
         return bool(self.claimed.plan.get("steps"))
 
 
+@dataclass(frozen=True, slots=True)
+class CheckOutcome:
+    """Outcome of a node check. detail: for people. finished: whether it came to an end."""
+
+    faulty: tuple[str, ...]
+    detail: str
+    finished: bool
+
+
 Decide = Callable[[PlanExecution, Mapping[str, NodeRecord], S], NextStep]
 
 
@@ -180,11 +189,9 @@ class Executor(Generic[S]):
         try:
             if isinstance(held, Done):
                 return await self._launched_before(execution, held)
-            faulty, outcome, finished = await self._check(execution, held.nodes)
-            refusal = refuse_foreign(execution.spec.job, faulty, execution.ran_on)
-            if refusal:
-                faulty = ()
-            execution.spec = replace(execution.spec, nodes=faulty)
+            check = await self._check(execution, held.nodes)
+            refusal = refuse_foreign(execution.spec.job, check.faulty, execution.ran_on)
+            execution.spec = replace(execution.spec, nodes=() if refusal else check.faulty)
             end = await self._relaunch(execution)
         finally:
             await self.cluster.free(execution.spec)
@@ -192,7 +199,7 @@ class Executor(Generic[S]):
             return replace(
                 refusal, detail=f"{refusal.detail} but to launch it again: {end.detail}", requeued=end.requeued
             )
-        return Done(end.reached and finished, f"{outcome}; {end.detail}", end.requeued)
+        return Done(end.reached and check.finished, f"{check.detail}; {end.detail}", end.requeued)
 
     async def _launched_before(self, execution: PlanExecution, held: Done) -> Done:
         """Say how a plan ended whose job cannot be held: an agent that died behind its last command has launched it, if
@@ -385,9 +392,8 @@ class Executor(Generic[S]):
             return UNCLEAR_SECONDS
         return LOOK_SECONDS
 
-    async def _check(self, execution: PlanExecution, only: Collection[str]) -> tuple[tuple[str, ...], str, bool]:
-        """(faulty nodes, what came of it, whether the check came to an end). only: nodes to check, empty for all."""
-        without = "the nodes were not checked: this agent was started without --check"
+    async def _check(self, execution: PlanExecution, only: Collection[str]) -> CheckOutcome:
+        """only: nodes to check, empty for all."""
         claimed = execution.claimed
         plan, token, vouched = claimed.plan["id"], claimed.token, self.cluster.check_is_vouched
         try:
@@ -399,20 +405,19 @@ class Executor(Generic[S]):
                     answer = await self.client.checked(plan, token, answer["round"], answers=answers)
                     continue
                 if not self.cluster.can_check:
-                    return (), without, False
-                check = partial(self.cluster.check, execution.spec, answer)
-                results = await self._while_away(check, self.clock() + GIVE_UP_SECONDS)
+                    return CheckOutcome((), "the nodes were not checked: this agent was started without --check", False)
+                run_round = partial(self.cluster.check, execution.spec, answer)
+                results = await self._while_away(run_round, self.clock() + GIVE_UP_SECONDS)
                 await self._report(claimed, "progress", steps=self._steps(results.attempts))
                 answer = await self.client.checked(plan, token, answer["round"], results.results, vouched=vouched)
             left_out = await self._left_out(claimed.plan["job"], only)
         except (BadInput, Denied, Unavailable, _GaveUp) as error:
-            return (), f"the nodes were not checked: {error}", False
+            return CheckOutcome((), f"the nodes were not checked: {error}", False)
         verdict = answer["verdict"]
-        outcome = f"node check: {verdict['reason']}"
+        detail = f"node check: {verdict['reason']}"
         if left_out:
-            outcome += f"; other jobs run on {left_out}, which the check left alone"
-        is_finished = self.cluster.can_check or bool(verdict["faulty"])
-        return tuple(verdict["faulty"]), outcome, is_finished
+            detail += f"; other jobs run on {left_out}, which the check left alone"
+        return CheckOutcome(tuple(verdict["faulty"]), detail, self.cluster.can_check or bool(verdict["faulty"]))
 
     async def _next_round(self, execution: PlanExecution, only: Collection[str]) -> dict[str, Any]:
         """Ask what the check needs next, with what this agent can do. A verdict stays as it is."""

@@ -257,8 +257,8 @@ class PlanCommands:
         return self._stopped(plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, why, now)
 
     def checkpoint_bad(self, plan: Plan, why: str, now: float, unused_token: str = "") -> TransitionResult:
-        """The checkpoint to go back to was reported bad. What nobody acts on yet is withdrawn; where an executor has
-        the plan, or the webhook told of it, only they know how far it is: it is marked, and executors refuse it.
+        """Withdraw a plan whose checkpoint was reported bad, unless somebody acts on it. Where an executor has it, or
+        the webhook announced it, only they know how far it is: it is marked, and executors refuse it.
 
         unused_token: of a claim that no executor was given yet.
         """
@@ -267,17 +267,17 @@ class PlanCommands:
         if plan.state not in (*plan_states.OPEN, PlanState.SENT):
             return TransitionResult(plan)
         is_withdrawn = self._can_withdraw(plan, unused_token)
-        is_known = plan.reason == PlanReason.BAD_CHECKPOINT
-        if is_known and not (is_withdrawn and plan.state is PlanState.SENT):
+        is_marked = plan.reason == PlanReason.BAD_CHECKPOINT
+        if is_marked and not (is_withdrawn and plan.state is PlanState.SENT):
             return TransitionResult(plan)
-        state = plan.state
-        if is_withdrawn and state is not PlanState.ADVISED:
-            state = PlanState.HELD
         why = f"{plan.rollback.checkpoint} was reported bad: {why}"
-        if is_withdrawn:
-            plan = replace(plan, lease=None)
-        stopped = self._stopped(plan, state, PlanReason.BAD_CHECKPOINT, why, now)
-        return replace(stopped, messages=()) if state is PlanState.ADVISED else stopped
+        if not is_withdrawn:
+            return self._stopped(plan, plan.state, PlanReason.BAD_CHECKPOINT, why, now)
+        plan = replace(plan, lease=None)
+        if plan.state is PlanState.ADVISED:  # it would not have acted: nobody is alerted
+            marked = self._stopped(plan, plan.state, PlanReason.BAD_CHECKPOINT, why, now)
+            return replace(marked, messages=())
+        return self._stopped(plan, PlanState.HELD, PlanReason.BAD_CHECKPOINT, why, now)
 
     def close_attempt(self, plan: Plan, completed: int, now: float) -> TransitionResult:
         """Withdraws a plan that was just claimed, because a later attempt of its job has completed since it was made.

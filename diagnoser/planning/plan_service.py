@@ -74,7 +74,7 @@ class PlanService:
         completed = await self.store.plans.completed_attempt(AttemptKey(plan.job, plan.attempt))
         if not completed:
             return plan
-        return await self.change(plan.id, now, partial(self.commands.close_attempt, completed=completed, now=now))
+        return await self.change(plan.id, now, partial(self.commands.hold_completed, completed=completed, now=now))
 
     async def _check_standstill(self, plan: Plan, now: float) -> Plan:
         """Hold the plan that was just claimed if the run that it would end has printed since it was looked at."""
@@ -82,14 +82,14 @@ class PlanService:
             return plan
         attempt = await self.store.jobs.attempt(AttemptKey(plan.job, plan.attempt))
         if attempt and attempt.ended is None and attempt.last_line != plan.look.last_line:
-            return await self.change(plan.id, now, partial(self.commands.went_on, now=now))
+            return await self.change(plan.id, now, partial(self.commands.hold_progressed, now=now))
         return plan
 
     async def check_rollback(self, plan: Plan, now: float, unused_token: str = "") -> Plan:
         """Look again at what was reported of the plan's checkpoint. Returns the plan as it stands then.
 
         Whoever stores a plan, or such a report, looks at the other afterwards: at least one of the two sees both.
-        unused_token: as of ``PlanCommands.checkpoint_bad``.
+        unused_token: as of ``PlanCommands.hold_bad_checkpoint``.
         """
         back = plan.rollback
         if back is None:
@@ -102,7 +102,7 @@ class PlanService:
         why = why_bad(back.checkpoint, back.step, attempts)
         if not why:
             return plan
-        withdraw = partial(self.commands.checkpoint_bad, why=why, now=now, unused_token=unused_token)
+        withdraw = partial(self.commands.hold_bad_checkpoint, why=why, now=now, unused_token=unused_token)
         return await self.change(plan.id, now, withdraw)
 
     async def check_rollbacks(self, job: str, now: float) -> None:

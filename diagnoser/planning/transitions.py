@@ -149,9 +149,9 @@ class PlanCommands:
             return False
         return self.planner.mode_of(plan.row) is not Mode.ACT
 
-    def went_on(self, plan: Plan, now: float) -> TransitionResult:
-        """The run that the plan would end has printed since it was looked at: its ranks are looked at anew if it falls
-        silent again."""
+    def hold_progressed(self, plan: Plan, now: float) -> TransitionResult:
+        """Hold a plan whose run has printed since its ranks were looked at: they are looked at anew if it falls silent
+        again."""
         why = "the run has printed since its ranks were looked at; nothing was done"
         return self._stopped(replace(plan, lease=None), PlanState.HELD, PlanReason.STILL_RUNNING, why, now)
 
@@ -246,7 +246,7 @@ class PlanCommands:
         return self.queries.judge(QueryResult(given.node, given.query), given.answer, check.types, check.since)
 
     def hold_for_operator(self, plan: Plan, mark: NodeEvent, now: float) -> TransitionResult:
-        """A person is handling a node: a plan that names it and that no executor works on yet is held."""
+        """Hold a plan that names a node which a person is handling, unless an executor works on it already."""
         if mark.node not in plan.nodes:
             return TransitionResult(plan)
         if plan.is_leased(now):
@@ -256,7 +256,7 @@ class PlanCommands:
         why = f"{mark.node} was {mark.kind} by a person: it is left alone"
         return self._stopped(plan, PlanState.HELD, PlanReason.PERSON_HANDLES_NODE, why, now)
 
-    def checkpoint_bad(self, plan: Plan, why: str, now: float, unused_token: str = "") -> TransitionResult:
+    def hold_bad_checkpoint(self, plan: Plan, why: str, now: float, unused_token: str = "") -> TransitionResult:
         """Withdraw a plan whose checkpoint was reported bad, unless somebody acts on it. Where an executor has it, or
         the webhook announced it, only they know how far it is: it is marked, and executors refuse it.
 
@@ -279,9 +279,9 @@ class PlanCommands:
             return replace(marked, messages=())
         return self._stopped(plan, PlanState.HELD, PlanReason.BAD_CHECKPOINT, why, now)
 
-    def close_attempt(self, plan: Plan, completed: int, now: float) -> TransitionResult:
-        """Withdraws a plan that was just claimed, because a later attempt of its job has completed since it was made.
-        A person's approval stands.
+    def hold_completed(self, plan: Plan, completed: int, now: float) -> TransitionResult:
+        """Hold a plan that was just claimed, because a later attempt of its job has completed since it was made. A
+        person's approval stands.
 
         completed: number of that attempt.
         """
@@ -306,7 +306,7 @@ class PlanCommands:
         return TransitionResult(after, messages=self.planner.alert_plan(after, now))
 
     def _can_withdraw(self, plan: Plan, unused_token: str) -> bool:
-        """Tell whether nobody acts on the plan, and nobody was told to. unused_token: as in ``checkpoint_bad``."""
+        """Tell whether nobody acts on the plan, and nobody was told to. unused_token: as in ``hold_bad_checkpoint``."""
         if plan.lease is not None:
             if plan.steps:
                 return False

@@ -392,7 +392,7 @@ def test_a_breaker_of_another_cluster_is_no_matter() -> None:
 def test_a_plan_that_goes_back_to_no_checkpoint_has_none_to_be_bad() -> None:
     """Whatever state it is in; one that is over stays as it is as well."""
     for before in (made(), made(state=PlanState.REACHED), made(state=PlanState.REACHED, rollback=Rollback("/ckpt/1"))):
-        result = plan_commands().checkpoint_bad(before, "a bit flipped", NOW)
+        result = plan_commands().hold_bad_checkpoint(before, "a bit flipped", NOW)
         assert result.plan == before and result.messages == ()
 
 
@@ -412,7 +412,7 @@ def test_a_bad_checkpoint_withdraws_what_nobody_acts_on(
 ) -> None:
     """Where an executor has the plan it is only marked, once."""
     before = made(**{"action": Action.ROLLBACK_AND_RESUBMIT, "rollback": Rollback("/ckpt/1"), **fields})
-    result = plan_commands().checkpoint_bad(before, "a bit flipped", NOW, unused)
+    result = plan_commands().hold_bad_checkpoint(before, "a bit flipped", NOW, unused)
     assert result.plan is not None
     assert (result.plan.state, bool(result.messages)) == (state, is_told)
     if result.plan != before:

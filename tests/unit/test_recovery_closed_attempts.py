@@ -237,10 +237,10 @@ async def test_a_plan_that_was_begun_is_not_withdrawn_because_a_later_attempt_co
     assert claimed is not None
     begun = replace(claimed, steps=(Step("scontrol update NodeName=gpu-017 State=DRAIN", 0),))
     await site.change(claimed.id, begun)
-    after = await site.decide(claimed.id, site.commands.close_attempt, completed=2)
+    after = await site.decide(claimed.id, site.commands.hold_completed, completed=2)
     assert after.state is PlanState.SENT
     await site.change(claimed.id, claimed)
-    withdrawn = await site.decide(claimed.id, site.commands.close_attempt, completed=2)
+    withdrawn = await site.decide(claimed.id, site.commands.hold_completed, completed=2)
     assert (withdrawn.state, withdrawn.reason) == (PlanState.HELD, PlanReason.ATTEMPT_CLOSED)
 
 

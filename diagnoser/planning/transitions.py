@@ -322,7 +322,7 @@ class PlanCommands:
         return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 
     def _checked(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
-        """The plan with its check gone on; what follows from a verdict follows once."""
+        """Store the check's new state in the plan, and act once on its verdict."""
         after, before = replace(plan, check=check), plan.check
         if check.verdict is None:
             return TransitionResult(after)
@@ -331,8 +331,8 @@ class PlanCommands:
         return self._with_verdict(after, check, history, now)
 
     def _with_verdict(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
-        """The faulty nodes become the plan's, less those that a person handles; the breaker may demand approval, and so
-        does a fault that nothing proves."""
+        """Make the faulty nodes the plan's, without those that a person handles. The breaker may demand approval, and
+        so does a fault that nothing proves."""
         assert check.verdict is not None, "the caller has checked"
         verdict, hours = check.verdict, self.policy.table.ledger.person_hours
         theirs = breaker.handled(verdict.faulty, history, now, hours)
@@ -344,28 +344,25 @@ class PlanCommands:
         judged = replace(plan, nodes=verdict.faulty, proofs=proofs, check=replace(check, verdict=verdict))
         judged = plan_states.with_note(judged, by=plan_states.DIAGNOSER, why=f"node check: {verdict.reason}", now=now)
         if judged.unproven:
-            beside = "beside pairs that ran in what the job brings along"
-            return self._unproven(judged, judged.nodes, beside, history, now)
-        if check.verdict.faulty:
-            return self._within_breaker(judged, history, now)
-        left_alone = breaker.handled(plan.unproven_suspects, history, now, hours)
-        suspects = []
-        for node in plan.unproven_suspects:
-            if node in left_alone:
-                continue
-            if node in check.nodes:
-                suspects.append(node)
-        if suspects:
-            return self._unproven(judged, tuple(suspects), "beside what the job printed", history, now)
+            return self._unproven(judged, judged.nodes, "its pairs failed in the job's own image", history, now)
+        if not check.verdict.faulty:
+            tested = [node for node in plan.unproven_suspects if node in check.nodes]
+            left_alone = breaker.handled(tested, history, now, hours)
+            suspects = tuple(node for node in tested if node not in left_alone)
+            if suspects:
+                return self._unproven(judged, suspects, "only what the job printed says so", history, now)
         return self._within_breaker(judged, history, now)
 
     def _unproven(
-        self, plan: Plan, nodes: tuple[str, ...], beside: str, history: ClusterHistory, now: float
+        self, plan: Plan, nodes: tuple[str, ...], suspicion: str, history: ClusterHistory, now: float
     ) -> TransitionResult:
-        """Nothing that the job has no hand in says that these nodes are at fault: whether they go is for a person to
-        say, and urgently where the job of somebody else suspected the same node."""
+        """Ask a person whether nodes go that only the job speaks against, urgently where the job of somebody else
+        suspected the same node.
+
+        suspicion: what speaks against them, in words.
+        """
         listed = ", ".join(nodes)
-        reason, why = PlanReason.UNPROVEN, f"nothing proves that {listed} is at fault, {beside}"
+        reason, why = PlanReason.UNPROVEN, f"nothing proves that {listed} is at fault: {suspicion}"
         again = retry_history.suspected_by_others(replace(plan, suspects=nodes), history.past, now)
         if again:
             others = len({past.job for past in again})  # not by name: the plan is the tenant's to read

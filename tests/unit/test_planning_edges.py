@@ -170,23 +170,23 @@ def suspected(job: str, tenant: str, node: str = "n1") -> Plan:
 @pytest.mark.parametrize(
     ("past", "reason", "why"),
     [
-        ((), PlanReason.UNPROVEN, "nothing proves that n1 is at fault, beside what the job printed"),
+        ((), PlanReason.UNPROVEN, "nothing proves that n1 is at fault: only what the job printed says so"),
         (
             (suspected("a", "blue"),),
             PlanReason.SUSPECTED_AGAIN,
-            "urgent: nothing proves that n1 is at fault, beside what the job printed, "
+            "urgent: nothing proves that n1 is at fault: only what the job printed says so, "
             "but a job of another tenant suspected it, too",
         ),
         (
             (suspected("a", "blue"), suspected("b", "green"), suspected("b", "green")),
             PlanReason.SUSPECTED_AGAIN,
-            "urgent: nothing proves that n1 is at fault, beside what the job printed, "
+            "urgent: nothing proves that n1 is at fault: only what the job printed says so, "
             "but 2 jobs of other tenants suspected it, too",
         ),
         (
             (suspected("a", "red"),),
             PlanReason.UNPROVEN,
-            "nothing proves that n1 is at fault, beside what the job printed",
+            "nothing proves that n1 is at fault: only what the job printed says so",
         ),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_check_that_nobody_vouches_for_asks_a_person() -> None:
     before = made(job="k8s:lab:job:ns:x", check=check)
     result = judged(before, [PairResult(("n1", "n3"), False, 1.0)], ClusterHistory(fleet={"east": 1000}), False)
     assert (result.plan.state, result.plan.reason, result.plan.nodes) == (PlanState.WAITING, "unproven", ("n1",))
-    assert "beside pairs that ran in what the job brings along" in result.plan.history[-1].why
+    assert "its pairs failed in the job's own image" in result.plan.history[-1].why
 
 
 @pytest.mark.parametrize(

@@ -131,14 +131,12 @@ def _proven(plan: Plan, case: _Case) -> Plan | None:
     reason, why = objection
     if reason is _R.FOREIGN_NODE:
         suspects = tuple(node for node in plan.suspects if node in plan.allocation)
-        checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), suspects=suspects)
-        return _with_change(checked, f"{why}: the job's own nodes are checked", case.now, reason)
+        return _check_instead(replace(plan, suspects=suspects), reason, f"{why}: the job's own nodes are checked", case)
     if reason is _R.ALLOCATION_UNKNOWN:
         return _held(replace(plan, nodes=(), suspects=()), reason, why, case)  # whoever forges a launch names no node
     if plan.mode is Mode.OBSERVE:
         return _with_change(plan, why, case.now, reason)
-    asked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.unproven)
-    return _with_change(asked, why, case.now, reason)
+    return _check_instead(replace(plan, unproven_suspects=plan.unproven), reason, why, case)
 
 
 def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
@@ -157,7 +155,7 @@ def _wrong_eviction(plan: Plan, case: _Case) -> Plan | None:
         drained = ", ".join(last.drained)
         return _held(plan, _R.WRONG_EVICTION, f"it failed again right after the node check took out {drained}", case)
     why = f"it failed again right after {_were(last.drained)} taken out: the nodes are checked"
-    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.WRONG_EVICTION)
+    return _check_instead(plan, _R.WRONG_EVICTION, why, case)
 
 
 def _same_step(plan: Plan, case: _Case) -> Plan | None:
@@ -199,7 +197,7 @@ def _repeat_eviction(plan: Plan, case: _Case) -> Plan | None:
     if retry_history.seen_on(plan, suspect, past) < limit:
         return None
     why = f"{suspect} was suspected {limit} times or more for this failure before: the nodes are checked"
-    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.NODE_AGAIN)
+    return _check_instead(plan, _R.NODE_AGAIN, why, case)
 
 
 def _on_probation(plan: Plan, case: _Case) -> Plan | None:
@@ -213,7 +211,7 @@ def _on_probation(plan: Plan, case: _Case) -> Plan | None:
         if node_returns.is_on_probation(mark, case.now):
             hours = (case.now - mark.time) / retry_history.HOUR
             why = f"{suspect} was given back {hours:.0f} h ago and is suspected again: the nodes are checked"
-            return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, _R.ON_PROBATION)
+            return _check_instead(plan, _R.ON_PROBATION, why, case)
     return None
 
 
@@ -237,8 +235,8 @@ def _in_failing_place(plan: Plan, case: _Case) -> Plan | None:
         return _waiting(plan, _R.PLACE_FAILS, f"{seen}, and another plan checks it", case)
     if plan.action is Action.CHECK_AND_RESUBMIT:
         return None
-    checked = replace(_with_action(plan, Action.CHECK_AND_RESUBMIT), unproven_suspects=plan.nodes)
-    return _with_change(checked, f"{seen}: its nodes are checked", case.now, _R.PLACE_FAILS)
+    suspected = replace(plan, unproven_suspects=plan.nodes)
+    return _check_instead(suspected, _R.PLACE_FAILS, f"{seen}: its nodes are checked", case)
 
 
 def _recent_of_others(case: _Case) -> list[Plan]:
@@ -390,8 +388,13 @@ def _were(nodes: Collection[str]) -> str:
 
 
 def _with_action(plan: Plan, action: Action) -> Plan:
-    """The same plan with another action, on no named node."""
+    """Give the plan another action, on no named node."""
     return replace(plan, action=action, nodes=(), key=plan_key(AttemptKey(plan.job, plan.attempt), action, ()))
+
+
+def _check_instead(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:
+    """Check the nodes before the job is launched again. The plan then names none that goes."""
+    return _with_change(_with_action(plan, Action.CHECK_AND_RESUBMIT), why, case.now, reason)
 
 
 def _held(plan: Plan, reason: PlanReason, why: str, case: _Case) -> Plan:

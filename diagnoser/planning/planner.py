@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import partial
 
 import orjson
 
@@ -85,22 +86,18 @@ class DecisionPlanner:
         record = DiagnosisRecord(self.make_id(now), claim.attempt.key, claim.attempt.revision, now, True, diagnosis)
         alert = verdict_alert(record, claim.job, self._link(record.id), self.redact)
         messages = self._messages(alert, verdict_key(record), now)
-        return Decision(record, self._plan(claim, record), messages, self._transition(record))
+        return Decision(record, self._plan(claim, record), messages, partial(self._guard, record))
 
-    def _transition(self, record: DiagnosisRecord) -> PlanTransition:
-        """Applies the guardrails to the plan of a record, and announces it when it may act."""
-
-        def transition(plan: Plan, history: ClusterHistory) -> TransitionResult:
-            result = guardrails.apply_guardrails(self.policy, plan, history, record.created)
-            if result.plan is None or result.plan.diagnosis != record.id:
-                return result  # an earlier plan for the same failure stands
-            messages = self.announce(result.plan, record)
-            is_stopped = result.plan.state in (PlanState.HELD, PlanState.WAITING)
-            if is_stopped or result.plan.reason == PlanReason.FOREIGN_NODE:  # a person has to look
-                messages += self.alert_plan(result.plan, record.created)
-            return replace(result, messages=messages)
-
-        return transition
+    def _guard(self, record: DiagnosisRecord, plan: Plan, history: ClusterHistory) -> TransitionResult:
+        """Apply the guardrails to the plan of a record, and announce it when it may act."""
+        result = guardrails.apply_guardrails(self.policy, plan, history, record.created)
+        if result.plan is None or result.plan.diagnosis != record.id:
+            return result  # an earlier plan for the same failure stands
+        messages = self.announce(result.plan, record)
+        is_stopped = result.plan.state in (PlanState.HELD, PlanState.WAITING)
+        if is_stopped or result.plan.reason == PlanReason.FOREIGN_NODE:  # a person has to look
+            messages += self.alert_plan(result.plan, record.created)
+        return replace(result, messages=messages)
 
     def mode_of(self, row: str) -> Mode:
         return self.mode or self.policy.mode(row)
@@ -138,27 +135,27 @@ class DecisionPlanner:
 
     def alert_metric(self, job: Job, attempt: int, event: MetricEvent, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people what the metrics of a run that goes on show, once for each kind."""
-        which = "\n".join((job.id, str(attempt), event.kind))
-        key = hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:32]
         alert = metric_alert(job, attempt, event, link=self._address(f"/jobs/{job.id}"))
-        return self._messages(alert, f"metric-{key}", now)
+        return self._messages(alert, f"metric-{_digest(job.id, str(attempt), event.kind)}", now)
 
     def alert_went_on(
         self, record: DiagnosisRecord, job: Job, incident: str, why: str, now: float
     ) -> tuple[OutboxMessage, ...]:
-        """Tell those who were told that a running launch failed that it goes on, once a verdict. incident: of that."""
-        told = replace(verdict_alert(record, job, self._link(record.id), self.redact), incident=incident, facts=())
-        told = replace(told, line="", place="", why="", notes=(), action="", reason="", mitigation="")
-        title = f"{why} ({without_secrets(job.id)}, attempt {told.attempt})"
-        return self._messages(replace(told, kind=AlertKind.RECOVERED, title=title), f"{record.id}-went-on", now)
+        """Alert those who were alerted that a running launch failed that it goes on, once a verdict.
+
+        incident: of the verdict.
+        """
+        failed = verdict_alert(record, job, self._link(record.id), self.redact)
+        title = f"{why} ({without_secrets(job.id)}, attempt {failed.attempt})"
+        alert = replace(failed, kind=AlertKind.RECOVERED, title=title, incident=incident, facts=(), notes=())
+        alert = replace(alert, line="", place="", why="", action="", reason="", mitigation="")
+        return self._messages(alert, f"{record.id}-went-on", now)
 
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
         """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""
         score = drop.score
-        link = self._address(f"/evaluations/{score.run}")
-        which = "\n".join((score.run, score.checkpoint, drop.task, drop.metric))
-        key = hashlib.sha256(which.encode("utf-8", "replace")).hexdigest()[:32]
-        return self._messages(score_drop_alert(drop, link=link), f"score-{key}", now)
+        alert = score_drop_alert(drop, link=self._address(f"/evaluations/{score.run}"))
+        return self._messages(alert, f"score-{_digest(score.run, score.checkpoint, drop.task, drop.metric)}", now)
 
     def test_alert(self, receiver: str, now: float) -> OutboxMessage:
         """Make a test for one receiver, of an incident of its own, so that no other alert holds it back."""
@@ -227,6 +224,10 @@ def ends_running(diagnosis: Diagnosis) -> bool:
     """Whether the plan of a verdict may end a launch that its scheduler shows running: one that hangs, or whose loss
     diverged. The plan touches that job alone."""
     return diagnosis.outcome is Outcome.HUNG or diagnosis.decided_by == LOSS_SERIES
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\n".join(parts).encode("utf-8", "replace")).hexdigest()[:32]
 
 
 def alert_key(key: str, receiver: str) -> str:

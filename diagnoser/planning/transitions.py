@@ -161,7 +161,7 @@ class PlanCommands:
 
     def report(self, plan: Plan, report: PlanReport, now: float) -> TransitionResult:
         """Progress renews the lease; people are told how the plan ended."""
-        lease = plan_states.prove(plan, report.token)
+        lease = plan_states.check_token(plan, report.token)
         if report.state is PlanState.SENT:
             after = plan_states.progress(
                 plan, report.steps, drained=report.drained, requeued=report.requeued, until=now + self.lease
@@ -318,7 +318,7 @@ class PlanCommands:
 
     def _renewed(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
-        plan_states.prove(plan, token)
+        plan_states.check_token(plan, token)
         return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
 
     def _checked(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:

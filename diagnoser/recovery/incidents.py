@@ -10,9 +10,8 @@ from itertools import chain
 from diagnoser.model import Diagnosis, Incident, IncidentChange, IncidentState
 from diagnoser.model.errors import BadInput
 from diagnoser.model.taxonomy import Category
-from diagnoser.recovery.plan_states import commented
+from diagnoser.recovery.plan_states import DIAGNOSER, commented
 
-SERVICE = "diagnoser"
 HOUR, DAY = 3_600.0, 86_400.0
 LONGEST_MUTE = 30 * DAY
 PLACE_SECONDS = 600.0
@@ -110,12 +109,12 @@ def joined(incident: Incident, failure: Incident, *, is_new: bool) -> Incident:
         return incident
     if incident.muted_until > failure.last_seen and failure.type is not before:
         why = f"no longer muted: a new kind of failure joined, {failure.type.value.replace('_', ' ')}"
-        incident = _changed(replace(incident, muted_until=0.0), failure.last_seen, SERVICE, why)
+        incident = _changed(replace(incident, muted_until=0.0), failure.last_seen, DIAGNOSER, why)
     if incident.state is not IncidentState.RESOLVED:
         return incident
     if failure.last_seen <= incident.history[-1].time:
         return incident
-    return _changed(replace(incident, state=IncidentState.OPEN), failure.last_seen, SERVICE, "it came back")
+    return _changed(replace(incident, state=IncidentState.OPEN), failure.last_seen, DIAGNOSER, "it came back")
 
 
 def acknowledged(incident: Incident, by: str, comment: str, now: float) -> Incident:

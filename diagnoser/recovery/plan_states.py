@@ -31,8 +31,6 @@ _TOO_LATE = {
     PlanState.HELD: "a guardrail holds it",
     PlanState.ADVISED: "it is advice only",
 }
-_ENDINGS = {PlanState.REACHED: PlanReason.REACHED}
-"""Reasons of the states in which executors end plans; NOT_REACHED for any other."""
 
 
 def with_state(plan: Plan, state: PlanState, reason: PlanReason, *, by: str, why: str, now: float) -> Plan:
@@ -87,7 +85,7 @@ def why_not_revocable(plan: Plan, now: float) -> str:
     return ""
 
 
-def undecidable(plan: Plan, now: float) -> str:
+def why_not_decidable(plan: Plan, now: float) -> str:
     """Say why a person can neither approve nor refuse the plan (any more); "" when both are possible."""
     if plan.state is not PlanState.WAITING:
         return _state(plan)
@@ -132,15 +130,15 @@ def claim(plan: Plan, *, executor: str, token: str, until: float, now: float) ->
     return replace(with_note(plan, by=executor, why=why, now=now), lease=PlanLease(executor, token, until))
 
 
-def prove(plan: Plan, token: str) -> PlanLease:
-    """The lease that the token proves. Raises Conflict for any other token."""
+def check_token(plan: Plan, token: str) -> PlanLease:
+    """Return the lease that the token is for. Raises Conflict for any other token."""
     if plan.lease is None or not hmac.compare_digest(plan.lease.token.encode(), token.encode()):
         raise Conflict(f"this token does not hold plan {plan.id} (any more): {_state(plan)}; stop and change nothing")
     return plan.lease
 
 
 def progress(plan: Plan, steps: Sequence[Step], *, drained: Iterable[str], requeued: str, until: float) -> Plan:
-    """Add what an executor did so far, and renew its lease. The caller has proved the token.
+    """Add what an executor did so far, and renew its lease. The caller has checked the token.
 
     Raises Conflict when the plan is over.
     """
@@ -160,16 +158,17 @@ def end(
     now: float,
     reason: PlanReason | None = None,
 ) -> Plan:
-    """Reached or not reached. The same report again changes nothing; another one raises Conflict.
+    """End the plan as its executor reports. The same report again changes nothing; another one raises Conflict.
 
     reason: why the executor refused to act.
     """
-    assert plan.lease is not None, "the caller has proved the token"
+    assert plan.lease is not None, "the caller has checked the token"
     if plan.state is state:
         return plan
     if plan.state not in (PlanState.SENT, PlanState.EXPIRED):
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}")
-    reason = reason or _ENDINGS.get(state, PlanReason.NOT_REACHED)
+    if reason is None:
+        reason = PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED
     reported = _with_report(plan, steps, drained, requeued)
     return with_state(
         reported, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now
@@ -213,8 +212,8 @@ def _with_report(plan: Plan, steps: Sequence[Step], drained: Iterable[str], requ
 
 
 def _appended(steps: tuple[Step, ...], reported: Sequence[Step]) -> tuple[Step, ...]:
-    """A report that is sent again, or that repeats all steps so far, adds only what is new: its longest beginning that
-    equals the end of the stored steps is skipped."""
+    """Add the new steps of a report that may repeat earlier ones: skip its longest beginning that equals the end of
+    the stored steps."""
     trimmed = tuple(replace(step, output=step.output[:OUTPUT_LENGTH]) for step in reported)
     for size in range(min(len(steps), len(trimmed)), 0, -1):
         if steps[-size:] == trimmed[:size]:

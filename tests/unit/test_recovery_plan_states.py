@@ -31,7 +31,9 @@ def step(plan_: Plan, what: str, who: str, now: float) -> Plan:
             return plan_states.claim(plan_, executor=who, token=f"{who}-{now}", until=now + LEASE, now=now)
         if what == "expire":
             return plan_states.expire(plan_, now) if plan_states.expired(plan_, now) else plan_
-        lease = plan_states.prove(plan_, plan_.lease.token if plan_.lease and plan_.lease.executor == who else "stolen")
+        lease = plan_states.check_token(
+            plan_, plan_.lease.token if plan_.lease and plan_.lease.executor == who else "stolen"
+        )
         if what == "progress":
             return plan_states.progress(plan_, [Step(what, 0, time=now)], drained=(), requeued="", until=now + LEASE)
         state = PlanState(what)

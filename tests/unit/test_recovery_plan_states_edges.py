@@ -42,7 +42,7 @@ def held_by(executor: str = "slurm", token: str = "t", until: float = 2_000.0) -
 def test_who_comes_too_late_reads_what_became_of_the_plan(state: PlanState, sentence: str) -> None:
     """In one sentence for each state, whether the plan is to be approved, refused, or taken back."""
     late = waiting(state=state, lease=None)
-    assert plan_states.undecidable(late, CREATED) == sentence
+    assert plan_states.why_not_decidable(late, CREATED) == sentence
     for decide in (plan_states.refuse, lambda plan, **more: plan_states.approve(plan, life=60.0, **more)):
         with pytest.raises(Conflict, match=f"^plan {late.id} waits for nobody: {sentence}$"):
             decide(late, by="ida", comment="", now=CREATED)
@@ -51,14 +51,14 @@ def test_who_comes_too_late_reads_what_became_of_the_plan(state: PlanState, sent
 def test_a_plan_that_an_executor_holds_says_who() -> None:
     """A claim is told by the name of the executor, wherever the plan is asked for."""
     held = sent(lease=held_by("slurm-7"))
-    assert plan_states.undecidable(held, CREATED) == "slurm-7 holds it"
+    assert plan_states.why_not_decidable(held, CREATED) == "slurm-7 holds it"
     with pytest.raises(Conflict, match=f"^plan {held.id} cannot be claimed: slurm-7 holds it$"):
         plan_states.claim(held, executor="other", token="u", until=3_000.0, now=CREATED)
     with pytest.raises(
         Conflict,
         match=rf"^this token does not hold plan {held.id} \(any more\): slurm-7 holds it; stop and change nothing$",
     ):
-        plan_states.prove(held, "u")
+        plan_states.check_token(held, "u")
 
 
 def test_a_waiting_plan_is_told_by_its_state() -> None:
@@ -72,7 +72,7 @@ def test_a_waiting_plan_is_told_by_its_state() -> None:
 @pytest.mark.parametrize(("now", "objection"), [(EXPIRES - 1, ""), (EXPIRES, "its time is over")])
 def test_a_decision_is_possible_until_the_plan_expires(now: float, objection: str) -> None:
     """In its last second, and no more with the end of it."""
-    assert plan_states.undecidable(waiting(), now) == objection
+    assert plan_states.why_not_decidable(waiting(), now) == objection
     if objection:
         with pytest.raises(Conflict, match=r"expired; diagnose or resubmit anew$"):
             plan_states.approve(waiting(), by="ida", comment="", now=now, life=60.0)

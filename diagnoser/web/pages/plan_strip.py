@@ -8,7 +8,7 @@ from typing import Any
 from diagnoser.model import Attempt, Plan, PlanChange, PlanReason, PlanState, RunStatus
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import trust
-from diagnoser.recovery.plan_states import ACTING, CORDONS, DIAGNOSER, ENDED, RUNNABLE, undecidable
+from diagnoser.recovery.plan_states import ACTING, CORDONS, DIAGNOSER, ENDED, RUNNABLE, why_not_decidable
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.wording.phrases import joined
 from diagnoser.wording.words import ago
@@ -170,7 +170,7 @@ def why_unchanged(plan: Plan, now: float) -> str:
         foreign = trust.why_not_removable(plan, plan.allocation)
         if foreign and foreign[0] is not PlanReason.UNPROVEN:
             return foreign[1]
-    objection = undecidable(plan, now)
+    objection = why_not_decidable(plan, now)
     if not objection:
         return "it has changed since it was shown"
     change = _entry(plan, plan.state)

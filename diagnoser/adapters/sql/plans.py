@@ -53,16 +53,16 @@ class PlanRepository(Repository):
         """Read the plan under the cluster's lock; store the result in the same transaction. When ``update`` raises,
         nothing changes. Raises NotFound."""
         async with self._db.writing() as connection:
-            plan = await _locked(connection, id)
-            return await _store(connection, plan, update(plan))
+            plan = await _find_locked(connection, id)
+            return await _store_result(connection, plan, update(plan))
 
     async def decide(self, id: str, now: float, transition: PlanTransition) -> TransitionResult:
         """As ``change``, with the history of the cluster, which may be thousands of plans."""
         async with self._db.writing() as connection:
-            return await _decide(connection, await _locked(connection, id), now, transition)
+            return await _decide(connection, await _find_locked(connection, id), now, transition)
 
     async def claim(self, cluster: str, now: float, transition: ClaimTransition) -> TransitionResult | None:
-        """What becomes of the oldest plan of the cluster that can be claimed; None when there is none.
+        """Claim the oldest plan of the cluster that can be claimed; None when there is none.
 
         Checks cheaply first: executors poll, and mostly there is nothing to claim.
         """
@@ -99,16 +99,16 @@ class PlanRepository(Repository):
 
 async def decide(connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition) -> TransitionResult:
     """Decide about a plan that is not stored yet, in the caller's transaction."""
-    await _lock(connection, plan.cluster)
+    await _lock_cluster(connection, plan.cluster)
     return await _decide(connection, plan, now, transition)
 
 
 async def _decide(connection: AsyncConnection, plan: Plan, now: float, transition: PlanTransition) -> TransitionResult:
     history = await _history(connection, plan, now)
-    return await _store(connection, plan, transition(plan, history), history.past)
+    return await _store_result(connection, plan, transition(plan, history), history.past)
 
 
-async def _store(
+async def _store_result(
     connection: AsyncConnection, plan: Plan, result: TransitionResult, past: Sequence[Plan] = ()
 ) -> TransitionResult:
     """Write what becomes of a plan. past: stored plans that the result may change as well."""
@@ -125,27 +125,27 @@ async def _store(
     return replace(result, before=plan)
 
 
-async def _locked(connection: AsyncConnection, id: str) -> Plan:
-    """The plan, with its cluster locked. Raises NotFound."""
+async def _find_locked(connection: AsyncConnection, id: str) -> Plan:
+    """Find the plan, and lock its cluster. Raises NotFound."""
     cluster = (await connection.execute(select(plans.c.cluster).where(plans.c.id == id))).scalar()
     if cluster is None:
         raise NotFound(f"there is no plan {id!r}")
-    await _lock(connection, cluster)
+    await _lock_cluster(connection, cluster)
     # Claims do not take the lock of the cluster: without the row's own lock one could be overwritten.
     body = await connection.execute(select(plans.c.body).where(plans.c.id == id).with_for_update())
     return codec.plan_of(body.scalar_one())
 
 
-async def _lock(connection: AsyncConnection, cluster: str) -> None:
-    """The row of the whole cluster; it is created on first use."""
+async def _lock_cluster(connection: AsyncConnection, cluster: str) -> None:
+    """Lock the row of the whole cluster, which is created on first use."""
     new = codec.breaker_row(BreakerState(cluster, False, 0.0), cluster)
     await insert_new(connection, breakers, [new])
     await connection.execute(select(breakers.c.scope).where(breakers.c.scope == cluster).with_for_update())
 
 
 async def _history(connection: AsyncConnection, plan: Plan, now: float) -> ClusterHistory:
-    """Where there are too many plans, those that act or acted go before advice: else a flood of failures would make
-    the rails forget what was launched and taken out."""
+    """Read what a decision about the plan looks at. Where there are too many plans, those that act or acted go before
+    advice: else a flood of failures would make the rails forget what was launched and taken out."""
     row, since = plans.c, now - PAST_DAYS * DAY
     near = or_(
         and_(row.cluster == plan.cluster, row.created > now - DAY),

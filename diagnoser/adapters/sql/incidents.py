@@ -71,11 +71,9 @@ class IncidentRepository(Repository):
         Raises BadInput for any other text."""
         row = incidents.c
         order = row[sort.by], row.id
-        query = select(*SHOWN).order_by(*ordered(order, sort))
-        query = query.limit(limit)
-        query = query.where(*_conditions(where))
+        query = select(*SHOWN).where(*_conditions(where)).order_by(*ordered(order, sort)).limit(limit)
         if after:
-            query = query.where(is_behind(order, _place(after, sort), sort))
+            query = query.where(is_behind(order, _parse_cursor(after, sort), sort))
         return await self._shown(query)
 
     async def costly(self, where: IncidentFilter, limit: int) -> list[Incident]:
@@ -104,12 +102,14 @@ class IncidentRepository(Repository):
         return next(iter(await self._shown(select(*SHOWN).where(incidents.c.id == id))), None)
 
     async def of_diagnosis(self, diagnosis: str) -> Incident | None:
-        of_attempt = and_(
+        same_attempt = and_(
             incident_attempts.c.job == diagnoses.c.job, incident_attempts.c.attempt == diagnoses.c.attempt
         )
-        mine = select(incident_attempts.c.incident).join(diagnoses, of_attempt).where(diagnoses.c.id == diagnosis)
-        of_mine = select(*SHOWN).where(incidents.c.id == mine.scalar_subquery())
-        return next(iter(await self._shown(of_mine)), None)
+        joined_id = (
+            select(incident_attempts.c.incident).join(diagnoses, same_attempt).where(diagnoses.c.id == diagnosis)
+        )
+        query = select(*SHOWN).where(incidents.c.id == joined_id.scalar_subquery())
+        return next(iter(await self._shown(query)), None)
 
     async def failures(self, id: str, after: str, limit: int) -> list[DiagnosisRecord]:
         """The current diagnoses of its attempts, the newest first. after: id of the last one already seen."""
@@ -157,7 +157,7 @@ class IncidentRepository(Repository):
             newest = select(diagnoses, literal(None).label("plan_body"))
             newest = newest.where(diagnoses.c.id.in_([row["body"] for row in rows]))
             by_id = {row["id"]: row for row in (await connection.execute(newest)).mappings()}
-        return [_own_part(row, by_id[row["body"]]) for row in rows]
+        return [_visible_part(row, by_id[row["body"]]) for row in rows]
 
 
 async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, job: Job | None) -> None:
@@ -170,12 +170,12 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
     before = await _incident_of(connection, record.attempt)
     absorbed = list[Incident]()
     if failure.node:
-        failure, absorbed = await _placed(connection, failure, record.attempt, before)
+        failure, absorbed = await _at_place(connection, failure, record.attempt, before)
     await insert_new(connection, incidents, [codec.incident_row(failure)])
-    by_id = await _locked(connection, {before, failure.id})
+    by_id = await _find_locked(connection, {before, failure.id})
     if failure.id not in by_id:  # it was old, and has been dropped at this moment
         await insert_new(connection, incidents, [codec.incident_row(failure)])
-        by_id |= await _locked(connection, {failure.id})
+        by_id |= await _find_locked(connection, {failure.id})
     if before != failure.id:
         await _leave(connection, record.attempt, before)
     await _enter(connection, record, failure, by_id[failure.id], is_new=before != failure.id)
@@ -186,7 +186,7 @@ async def join_incident(connection: AsyncConnection, record: DiagnosisRecord, jo
 async def leave_incident(connection: AsyncConnection, attempt: AttemptKey) -> None:
     """Take the attempt out of its incident, if it has one: it did not fail."""
     before = await _incident_of(connection, attempt)
-    await _locked(connection, {before})
+    await _find_locked(connection, {before})
     await _leave(connection, attempt, before)
 
 
@@ -199,7 +199,7 @@ async def _leave(connection: AsyncConnection, attempt: AttemptKey, incident: str
     """Take the attempt out of the incident that it belonged to so far, if it did."""
     if incident is not None:
         await connection.execute(delete(incident_attempts).where(of_attempt(incident_attempts, attempt)))
-        await _count(connection, incident)
+        await _recount(connection, incident)
 
 
 async def _enter(
@@ -224,11 +224,11 @@ async def _enter(
         await _count_one_more(connection, failure.id, record.attempt)
 
 
-async def _placed(
+async def _at_place(
     connection: AsyncConnection, failure: Incident, attempt: AttemptKey, before: str | None
 ) -> tuple[Incident, list[Incident]]:
-    """(the failure of a node, or of the place where others fail as well; incidents of nodes that are of the place,
-    too). Only nodes that the scheduler gave the attempt count: whoever names others groups nothing.
+    """(the failure, as one of a place where several nodes fail; incidents of nodes there, to be absorbed). Only nodes
+    that the scheduler gave the attempt count: whoever names others groups nothing.
 
     before: incident that the attempt belonged to so far.
     """
@@ -247,16 +247,16 @@ async def _placed(
     if not place:
         return failure, []
     untouched = [incident for incident in recent if incident.first_seen >= since and not incident.history]
-    return of_place(failure, place), [one for one in untouched if place in places.get(one.node, ())]
+    return of_place(failure, place), [incident for incident in untouched if place in places.get(incident.node, ())]
 
 
 async def _recent_of_nodes(connection: AsyncConnection, cluster: str, since: float) -> list[Incident]:
     """Unresolved incidents of nodes that have a place, of failures of jobs which ran on them."""
     row, newest = incidents.c, incident_attempts.c
     placed = select(nodes.c.node).where(nodes.c.cluster == cluster, nodes.c.places != "")
-    of_attempt = and_(allocations.c.job == newest.job, allocations.c.attempt == newest.attempt)
+    same_attempt = and_(allocations.c.job == newest.job, allocations.c.attempt == newest.attempt)
     query = select(*SHOWN, allocations.c.nodes.label("given")).join(incident_attempts, newest.incident == row.id)
-    query = query.join(allocations, of_attempt).where(IS_UNRESOLVED, row.node.in_(placed), row.last_seen >= since)
+    query = query.join(allocations, same_attempt).where(IS_UNRESOLVED, row.node.in_(placed), row.last_seen >= since)
     rows = (await connection.execute(query.order_by(newest.diagnosis.desc()).limit(PLACE_FAILURES))).mappings()
     found = {row["id"]: codec.incident_of(row) for row in rows if row["node"] in row["given"].split()}
     return [incident for incident in found.values() if incident.cluster == cluster]
@@ -266,7 +266,7 @@ async def _absorb(connection: AsyncConnection, place: str, earlier: Incident) ->
     """Move the failures of a node, and what receivers of alerts were told of it, to the incident of its place."""
     row, threads = incident_attempts.c, alert_threads
     both: set[str | None] = {place, earlier.id}
-    locked = await _locked(connection, both)
+    locked = await _find_locked(connection, both)
     if not both <= locked.keys():
         return
     await connection.execute(update(incident_attempts).where(row.incident == earlier.id).values(incident=place))
@@ -274,8 +274,8 @@ async def _absorb(connection: AsyncConnection, place: str, earlier: Incident) ->
     await connection.execute(update(incidents).where(incidents.c.id == place).values(codec.incident_row(joint)))
     told = (await connection.execute(select(threads).where(threads.c.incident == earlier.id))).mappings().all()
     await insert_new(connection, threads, [{**thread, "incident": place} for thread in told])
-    await _count(connection, earlier.id)
-    await _count(connection, place)
+    await _recount(connection, earlier.id)
+    await _recount(connection, place)
 
 
 def _conditions(where: IncidentFilter) -> list[ColumnElement[bool]]:
@@ -293,7 +293,7 @@ def _conditions(where: IncidentFilter) -> list[ColumnElement[bool]]:
     return conditions
 
 
-def _own_part(row: RowMapping, newest: RowMapping) -> Incident:
+def _visible_part(row: RowMapping, newest: RowMapping) -> Incident:
     """What an incident is for a viewer of some of its failures. Who works on it, and what people noted, is for those
     who see all of it. newest: its newest diagnosis."""
     record = codec.record_of(newest)
@@ -310,15 +310,15 @@ async def _find(connection: AsyncConnection, which: ColumnElement[bool], *, lock
     return codec.incident_of(row) if row else None
 
 
-async def _locked(connection: AsyncConnection, ids: set[str | None]) -> dict[str, Incident]:
-    """In the order of their ids: two attempts may move between the same two incidents."""
+async def _find_locked(connection: AsyncConnection, ids: set[str | None]) -> dict[str, Incident]:
+    """Lock incidents, in the order of their ids: two attempts may move between the same two."""
     query = select(*SHOWN).where(incidents.c.id.in_(sorted(filter(None, ids)))).order_by(incidents.c.id)
     rows = (await connection.execute(query.with_for_update())).mappings()
     return {row["id"]: codec.incident_of(row) for row in rows}
 
 
 async def _mute(connection: AsyncConnection, before: Incident, after: Incident) -> None:
-    """Muted is what alerts call silenced: one row says so to both."""
+    """Store until when alerts are silenced, if the change mutes the incident or ends that."""
     if after.muted_until == before.muted_until:
         return
     row = {"incident": after.id, "until": after.muted_until, "by": after.history[-1].by}
@@ -326,7 +326,7 @@ async def _mute(connection: AsyncConnection, before: Incident, after: Incident) 
 
 
 async def _count_one_more(connection: AsyncConnection, id: str, attempt: AttemptKey) -> None:
-    """Without counting the others: a cause may have failed thousands of attempts."""
+    """Add the attempt without counting the others: a cause may have failed thousands."""
     row = incident_attempts.c
     other = exists().where(row.incident == id, row.job == attempt.job, row.attempt != attempt.number)
     is_known = (await connection.execute(select(other))).scalar_one()
@@ -334,8 +334,9 @@ async def _count_one_more(connection: AsyncConnection, id: str, attempt: Attempt
     await connection.execute(update(incidents).where(incidents.c.id == id).values(more))
 
 
-async def _count(connection: AsyncConnection, id: str) -> None:
-    """After an attempt left, which is rare. An incident that nothing is left of, and that nobody touched, goes."""
+async def _recount(connection: AsyncConnection, id: str) -> None:
+    """Count the failures anew after an attempt left, which is rare. An incident without any, and that nobody touched,
+    is deleted."""
     row = incident_attempts.c
     query = select(func.count(), func.count(row.job.distinct()), func.max(row.diagnosis)).where(row.incident == id)
     failures, jobs, newest = (await connection.execute(query)).one()
@@ -350,8 +351,8 @@ async def _count(connection: AsyncConnection, id: str) -> None:
     await connection.execute(update(incidents).where(mine).values(values | {"failures": failures, "jobs": jobs}))
 
 
-def _place(after: str, sort: Sort) -> tuple[float | str, str]:
-    """Raises BadInput."""
+def _parse_cursor(after: str, sort: Sort) -> tuple[float | str, str]:
+    """(value of the sorted column, id) of the last incident that was seen. Raises BadInput."""
     by, _, place = after.partition(":")
     value, _, incident = place.rpartition(":")
     try:

@@ -1,4 +1,4 @@
-"""Tells the service what happens on a cluster: jobs with their places and ends, their logs, and the nodes."""
+"""Reports to the service what happens on a cluster: jobs with their nodes and ends, their logs, and the nodes."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -27,7 +27,7 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class Observer(Generic[J]):
     """path: of the state file. state: shared with the source, and changed in place. saved: what the file holds.
-    places: of nodes, as the operator says. told_places: what the service was told of them."""
+    places: of nodes, as the operator says. reported_places: what was reported of them."""
 
     client: ApiClient
     source: JobSource[J]
@@ -36,7 +36,7 @@ class Observer(Generic[J]):
     state: AgentState
     saved: bytes = b""
     places: Places = field(default_factory=dict)
-    told_places: Places = field(default_factory=dict)
+    reported_places: Places = field(default_factory=dict)
 
     async def run(self, poll: float) -> None:
         """For ever, at most ``poll`` seconds between two looks, more after failures. An agent that is stopped within a
@@ -61,8 +61,8 @@ class Observer(Generic[J]):
         is not sent again."""
         snapshot = await self.source.snapshot(self.state)
         self.state.jobs = {key: checkpoint for key, checkpoint in self.state.jobs.items() if key in snapshot.jobs}
-        away = await self._tell_nodes(snapshot.nodes.values())
-        await self._tell_places(snapshot)
+        away = await self._report_nodes(snapshot.nodes.values())
+        await self._report_places(snapshot)
         turn = asyncio.Semaphore(JOBS_AT_ONCE)
 
         async def follow(key: str) -> None:
@@ -89,13 +89,13 @@ class Observer(Generic[J]):
         for change, known in changes:
             if isinstance(change, LifecycleEvent) and change.ends:
                 await self.source.ship(job, jobs[key], rest=True)
-            await self._tell(known.job, change)
+            await self._report(known.job, change)
             jobs[key] = known
         jobs[key] = after
         await self.source.ship(job, after, rest=False)
 
-    async def _tell(self, job: str, change: JobRegistration | LifecycleEvent) -> None:
-        """Skips what the service will never accept. Raises Unavailable."""
+    async def _report(self, job: str, change: JobRegistration | LifecycleEvent) -> None:
+        """Report a change of a job; one that the service will never accept is skipped. Raises Unavailable."""
         try:
             if isinstance(change, JobRegistration):
                 await self.client.register(change.body)
@@ -107,7 +107,7 @@ class Observer(Generic[J]):
         except BadInput as error:
             log.warning("job_refused", job=job, why=str(error))
 
-    async def _tell_nodes(self, nodes: Iterable[NodeRecord]) -> list[Unavailable]:
+    async def _report_nodes(self, nodes: Iterable[NodeRecord]) -> list[Unavailable]:
         """Report changes of nodes; what could not be sent now is sent at the next look."""
         current = list(nodes)
         names, away = {node.name for node in current}, list[Unavailable]()
@@ -115,7 +115,7 @@ class Observer(Generic[J]):
         for node, status, event in node_events(self.state.nodes, current, self.state.returned):
             try:
                 if event:
-                    await self._tell_node(node, status, event)
+                    await self._report_node(node, status, event)
             except Unavailable as error:
                 log.warning("node_event_waits", node=node.name, why=str(error))
                 away.append(error)
@@ -127,19 +127,20 @@ class Observer(Generic[J]):
                 self.state.returned.pop(node.name, None)
         return away
 
-    async def _tell_node(self, node: NodeRecord, status: NodeStatus, event: Mapping[str, object]) -> None:
+    async def _report_node(self, node: NodeRecord, status: NodeStatus, event: Mapping[str, object]) -> None:
         """Report what is new about a node. The event proves that it is down; the scheduler's own line about that makes
         failures there be looked at again."""
         await self.client.node(node.name, {**event, "cluster": self.cluster})
         if status.kind == "down" and node.record:
             await self.client.node_lines(self.cluster, node.name, f"{node.record}\n".encode())
 
-    async def _tell_places(self, snapshot: ClusterSnapshot[J]) -> None:
-        """Once, and again when one has changed. Without them each node fails by itself: nothing waits for it."""
+    async def _report_places(self, snapshot: ClusterSnapshot[J]) -> None:
+        """Report where nodes stand, once and when one has changed. Without that each node fails by itself: nothing waits
+        for it."""
         by_record = {node.name: node.places for node in snapshot.nodes.values() if node.places}
         places = merged(self.places, snapshot.places, by_record)
         known = {node: places[node] for node in sorted(places) if node in snapshot.nodes}
-        if known == self.told_places:
+        if known == self.reported_places:
             return
         try:
             await self.client.places(self.cluster, known)
@@ -148,7 +149,7 @@ class Observer(Generic[J]):
         except Unavailable as error:
             log.warning("places_wait", why=str(error))
             return
-        self.told_places = known
+        self.reported_places = known
 
     def _save(self) -> None:
         """Only what has changed. Raises OSError."""

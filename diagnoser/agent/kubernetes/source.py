@@ -55,7 +55,7 @@ class KubernetesSource:
     async def snapshot(self, state: AgentState) -> ClusterSnapshot[WorkloadView]:
         """Once everything has been listed: a workload without its pods would look as if it had none."""
         await asyncio.gather(*(reflector.ready.wait() for reflector in self.reflectors))
-        await self._tell_notes()
+        await self._report_notes()
         views = self._views(state)
         for uid, view in views.items():  # an end waits for the logs in ``diff``
             if uid in state.jobs:
@@ -69,7 +69,7 @@ class KubernetesSource:
         return ClusterSnapshot(views, dict(self.cache.nodes))
 
     def _views(self, state: AgentState) -> dict[str, WorkloadView]:
-        """The chosen workloads by their uid, and those that are gone while their end is still to be told."""
+        """Give the chosen workloads by their uid, and those that are gone until their end is reported."""
         pods, now, works = self.cache.by_workload(), self.now(), list(self.cache.works.values())
         self._tidy(pods)
         views: dict[str, WorkloadView] = {}
@@ -120,7 +120,7 @@ class KubernetesSource:
             return JobCheckpoint(job, last)
         return JobCheckpoint(job, last + 1)
 
-    async def _tell_notes(self) -> None:
+    async def _report_notes(self) -> None:
         """Send notes about nodes; what could not be sent now is sent at the next look."""
         while self.cache.notes:
             name, line = self.cache.notes[0]
@@ -148,21 +148,21 @@ class KubernetesSource:
             for pod in workload_pods:
                 if not pod.gone:
                     continue
-                if self._is_told(key, pod):
+                if self._is_reported(key, pod):
                     self.cache.gone.pop(pod.uid, None)
         seen = set[str]()
         for pod in (*self.cache.pods.values(), *self.cache.gone.values()):
             seen.update(run.key for run in pod.runs)
         self.logs.forget(seen)
 
-    def _is_told(self, key: Key, pod: PodRecord) -> bool:
+    def _is_reported(self, key: Key, pod: PodRecord) -> bool:
         work = self.cache.works.get(key)
         if work is None:
             return True
         if work.uid not in self.state.jobs:
             return True
         checkpoint = self.state.jobs[work.uid]
-        told = set(checkpoint.past)
+        reported = set(checkpoint.past)
         if checkpoint.ended:
-            told.update(checkpoint.members)
-        return any(run.key in told for run in pod.runs)
+            reported.update(checkpoint.members)
+        return any(run.key in reported for run in pod.runs)

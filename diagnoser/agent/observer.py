@@ -135,8 +135,8 @@ class Observer(Generic[J]):
             await self.client.node_lines(self.cluster, node.name, f"{node.record}\n".encode())
 
     async def _report_places(self, snapshot: ClusterSnapshot[J]) -> None:
-        """Report where nodes stand, once and when one has changed. Without that each node fails by itself: nothing waits
-        for it."""
+        """Report where nodes stand, once and when one has changed. Nothing waits for it: without places each node fails
+        by itself."""
         by_record = {node.name: node.places for node in snapshot.nodes.values() if node.places}
         places = merged(self.places, snapshot.places, by_record)
         known = {node: places[node] for node in sorted(places) if node in snapshot.nodes}

@@ -47,9 +47,12 @@ _STARTED = _ENDED | {"Running"}
 
 @dataclass(frozen=True, slots=True)
 class PodCheck:
-    """program: source of the check, which the pods run as it is. clock: seconds that only grow. stored: the copy of the
-    workload. round: as the service gives it. image: that the operator names, "" for the workload's own. namespace:
-    where its pods run."""
+    """Tests groups of nodes, or asks nodes, by pods.
+
+    program: source of the check, which the pods run as it is. clock: seconds that only grow. stored: the copy of the
+    workload. round: as the service gives it, empty to ask nodes. image: that the operator names, "" for the workload's
+    own. namespace: where its pods run.
+    """
 
     kube: Kube
     program: str
@@ -61,7 +64,7 @@ class PodCheck:
     image: str
     namespace: str
 
-    def pods(self, name: str = "") -> str:
+    def path(self, name: str = "") -> str:
         """Address of the pods, or of one."""
         return f"/api/v1/namespaces/{self.namespace}/pods/{name}".rstrip("/")
 
@@ -74,18 +77,12 @@ class PodCheck:
         finally:
             await group.delete()
 
-
-@dataclass(frozen=True, slots=True)
-class PodQueries:
-    """Asks nodes. check: its image, which the operator names, has python3 and what is to be asked with."""
-
-    check: PodCheck
-
     async def ask(self, place: int, node: str, asked: Sequence[NodeQuestion], attempts: list[CommandAttempt]) -> str:
-        """Give what the pod printed. Its devices are those of the workload, so that it sees the GPUs."""
-        base = _base(self.check.ref, self.check.stored, self.check.image)
-        name = f"{copy_name(self.check.spec)}-ask-{place}"
-        group = _PodGroup(self.check, base, name, (node,), attempts)
+        """Give what the pod printed. Its devices are those of the workload, so that it sees the GPUs; its image has
+        python3 and what is to be asked with."""
+        base = _base(self.ref, self.stored, self.image)
+        name = f"{copy_name(self.spec)}-ask-{place}"
+        group = _PodGroup(self, base, name, (node,), attempts)
         words = [word.replace("$(", "$$(") for word in node_query.program(asked)]
         container = {"name": "ask", "command": words}
         container |= _picked(base["containers"][0], ("image", "resources"))
@@ -157,7 +154,7 @@ class _PodGroup:
         meta: Object = {"name": name, "namespace": self.check.namespace, "labels": dict(names.MANAGED)}
         meta["annotations"] = {names.PLAN: self.check.spec.id}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": bound_to(node, spec)}
-        attempt = await self.ask(request("POST", self.check.pods(), pod, f"({name} on {node})"))
+        attempt = await self.send(request("POST", self.check.path(), pod, f"({name} on {node})"))
         if attempt.code not in (0, 409):
             raise Unavailable(f"the check of {', '.join(self.nodes)} could not be started: {attempt.output}")
         self.created.append(name)
@@ -182,7 +179,7 @@ class _PodGroup:
         """A pod that is gone, or is going, has failed; with its node, if that went away."""
         statuses: list[Object] = []
         for name in names:
-            pod = await self.check.kube.get(self.check.pods(name))
+            pod = await self.check.kube.get(self.check.path(name))
             if pod is None or pod["metadata"].get("deletionTimestamp"):
                 statuses.append({"phase": "Failed", "reason": "it was deleted"})
             else:
@@ -190,7 +187,7 @@ class _PodGroup:
         return statuses
 
     async def log(self, name: str, query: Mapping[str, str]) -> str:
-        path = self.check.pods(f"{name}/log")
+        path = self.check.path(f"{name}/log")
         try:
             async with self.check.kube.stream(path, query, 10.0) as answer:
                 if not answer.is_success:
@@ -201,9 +198,9 @@ class _PodGroup:
 
     async def delete(self) -> None:
         for pod in self.created:
-            await self.ask(request("DELETE", self.check.pods(pod), {"gracePeriodSeconds": 0}))
+            await self.send(request("DELETE", self.check.path(pod), {"gracePeriodSeconds": 0}))
 
-    async def ask(self, command: Command) -> CommandAttempt:
+    async def send(self, command: Command) -> CommandAttempt:
         method, path = command.words
         answer = await self.check.kube.ask(method, path, command.body)
         attempt = CommandAttempt(command, answer.exit_code, answer.message)

@@ -10,7 +10,7 @@ from typing import Any
 from diagnoser.agent import node_check, node_query
 from diagnoser.agent.cluster import AskResults, CheckResults, Command, CommandAttempt, NodeQuestion, NotCollected
 from diagnoser.agent.kubernetes import check, names, parsing, reconcile
-from diagnoser.agent.kubernetes.check import PodCheck, PodQueries
+from diagnoser.agent.kubernetes.check import PodCheck
 from diagnoser.agent.kubernetes.evidence import KubernetesEvidence
 from diagnoser.agent.kubernetes.informer_cache import InformerCache
 from diagnoser.agent.kubernetes.kinds import JOB, WorkloadRef, workload_ref
@@ -125,7 +125,7 @@ class KubernetesCluster(KubernetesNodes):
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
         nodes = await self.nodes({question.node for question in questions})
         pods = await self._pod_check(spec, {}, self.query_image)
-        return await node_query.ask_nodes(questions, nodes, PodQueries(pods).ask)
+        return await node_query.ask_nodes(questions, nodes, pods.ask)
 
     async def _pod_check(self, spec: PlanSpec, round: Mapping[str, Any], image: str) -> PodCheck:
         if spec.job:

@@ -12,8 +12,8 @@ from diagnoser.agent.kubernetes.batch_jobs import (
     clean_job,
     is_suspended,
     job_name,
+    read_status,
     read_template,
-    seen,
     usable_gpus,
 )
 from diagnoser.agent.kubernetes.kinds import JOB
@@ -220,7 +220,7 @@ def condition(kind: str, **more: str) -> Object:
 )
 def test_a_status_says_how_far_a_job_is(status: Object, state: OrderState) -> None:
     """A failed Job with the reason; one that waits for a node, an image or a quota is queued."""
-    found = seen({"metadata": {}, "spec": {}, "status": status})
+    found = read_status({"metadata": {}, "spec": {}, "status": status})
     assert found.state is state
     if state is OrderState.ENDED:
         assert found.ended == 1767225600.0

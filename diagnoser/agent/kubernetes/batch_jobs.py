@@ -108,7 +108,7 @@ def clean_job(node: str, checkpoints: Sequence[str], settings: JobSettings, copi
     return _job({"generateName": f"{PREFIX}clean-"}, dict(names.MANAGED), node, pod, settings)
 
 
-def seen(job: Mapping[str, Any]) -> SchedulerJob:
+def read_status(job: Mapping[str, Any]) -> SchedulerJob:
     """Read the status of a Job. RUNNING once its pod is ready, which servers before 1.24 do not say."""
     status = fields.section(job, "status")
     conditions = fields.conditions(status)
@@ -231,17 +231,9 @@ def _merged(under: Any, ours: Any) -> Any:
 
 
 def _merged_items(under: list[Any], ours: list[Any]) -> list[Any]:
-    theirs: list[Any] = []
-    known: dict[str, Any] = {}
-    for item in under:
-        known[_identity(item)] = item
-    merged = {}
-    for item in ours:
-        merged[_identity(item)] = _merged(known.get(_identity(item)), item)
-    for item in under:
-        if _identity(item) not in merged:
-            theirs.append(item)
-    return [*theirs, *merged.values()]
+    known = {_identity(item): item for item in under}
+    merged = {_identity(item): _merged(known.get(_identity(item)), item) for item in ours}
+    return [*(item for item in under if _identity(item) not in merged), *merged.values()]
 
 
 def _identity(item: Any) -> str:

@@ -112,7 +112,7 @@ class KubernetesBatches:
             return None
         if job["metadata"].get("deletionTimestamp"):
             return None
-        found = batch_jobs.seen(job)
+        found = batch_jobs.read_status(job)
         if found.state is not OrderState.QUEUED:
             return found
         if batch_jobs.is_suspended(job):

@@ -79,14 +79,22 @@ async def run_agent(
         client = ApiClient(http)
         cluster, source = build(client, state)
         observer = Observer(client, source, options.cluster, path, state, places=options.places)
-        name, clocks = executor_name(scheduler), (time.monotonic, time.time)
         commands = known_commands(options.queries, options.script)
-        executor = Executor(client, cluster, name, *clocks, options.dry, commands, state, options.queries)
-        woken = None
-        running = [observer.run(options.poll), *(duty() for duty in duties)]
+        executor = Executor(
+            client,
+            cluster,
+            executor_name(scheduler),
+            clock=time.monotonic,
+            now=time.time,
+            dry=options.dry,
+            commands=commands,
+            state=state,
+            queries=options.queries,
+        )
         check = ReturnCheck(cluster, options.queries, commands)
-        returns = Uncordoner(client, cluster, options.cluster, options.dry, check, state)
-        running.append(returns.run())
+        uncordoner = Uncordoner(client, cluster, options.cluster, options.dry, check, state)
+        running = [observer.run(options.poll), *(duty() for duty in duties), uncordoner.run()]
+        woken = None
         if options.dry:
             running.append(DryRunReporter(client, cluster).run())
         if cluster.can_collect:

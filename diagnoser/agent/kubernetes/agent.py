@@ -37,8 +37,18 @@ async def run(flags: "KubernetesFlags", options: AgentOptions, program: str) -> 
         def build(client: ApiClient, state: AgentState) -> tuple[KubernetesCluster, KubernetesSource]:
             logs = LogFollower(api, client, state.logs)
             stack.push_async_callback(logs.close)
-            nodes, shared = KubernetesNodes(api, by), (cache, logs, options.cluster, state)
-            source = KubernetesSource(client, nodes, *shared, time.time, watched, options.logs, options.dry)
+            source = KubernetesSource(
+                client,
+                KubernetesNodes(api, by),
+                cache,
+                logs,
+                options.cluster,
+                state,
+                now=time.time,
+                reflectors=watched,
+                ships=options.logs,
+                dry=options.dry,
+            )
             launch_of = source.launch_of
             cluster = KubernetesCluster(
                 api,
@@ -47,7 +57,7 @@ async def run(flags: "KubernetesFlags", options: AgentOptions, program: str) -> 
                 cache,
                 program,
                 launch_of,
-                time.monotonic,
+                clock=time.monotonic,
                 query_image=flags.node_query_image,
                 check_image=flags.check_image,
                 check_namespace=flags.check_namespace,

@@ -18,7 +18,7 @@ from diagnoser.model.yaml_loader import StrictModel
 EVERYONE = "all"
 """Stands for every receiver that is configured."""
 OWNER = "{user}"
-"""Stands for the receivers of whoever the scheduler knows the job to belong to."""
+"""Stands for the receivers of the user to whom the scheduler says that the job belongs."""
 ANY_USER = "*"
 _USER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """Names of users that may stand in the name of a receiver."""
@@ -98,17 +98,15 @@ class AlertRouting:
         row = next((row for row in self.table.rows if not self._why_not(row, alert)), None)
         if row is None:
             return Route("")
-        names: dict[str, None] = {}
-        for entry in row.to:
-            names |= dict.fromkeys(self._receivers_of(entry, alert))
+        names = dict.fromkeys(name for entry in row.to for name in self._receivers_of(entry, alert))
         return Route(row.id, tuple(names), row.severity)
 
     def _receivers_of(self, entry: str, alert: Alert) -> tuple[str, ...]:
-        """Those of an entry of a row that are configured."""
+        """Find the configured receivers that an entry of a row names."""
         if entry == EVERYONE:
             return self.receivers
         named = self._of_owner(alert.owner) if entry == OWNER else (entry,)
-        return tuple(name for name in named if _receiver(name) in self.receivers)
+        return tuple(name for name in named if _channel(name) in self.receivers)
 
     def is_operators(self, receiver: str) -> bool:
         """Whether those who read it are alerted to failures of anybody: others are of one owner, team or cluster."""
@@ -125,7 +123,8 @@ class AlertRouting:
         return False
 
     def _of_owner(self, user: str) -> tuple[str, ...]:
-        """A name that no receiver can have stands for nobody: who names a user may not choose where alerts go."""
+        """Find the receivers of a user; none for a name that no receiver can have. Whoever names a user must not choose
+        where alerts go."""
         if user != ANY_USER and user in self.table.owners:
             return self.table.owners[user]
         if not _USER.fullmatch(user):
@@ -134,7 +133,7 @@ class AlertRouting:
 
     def _why_not(self, row: AlertRow, alert: Alert) -> str:
         """Why the row does not apply, "" when it does."""
-        if why := _why_not(row.when, alert):
+        if why := _unmet_condition(row.when, alert):
             return why
         if row.to != (OWNER,):
             return ""
@@ -154,7 +153,7 @@ class AlertRouting:
 
     def quiet_until(self, receiver: str, severity: Severity, now: float) -> float | None:
         """When the quiet hours of a receiver end; None when it may be told now."""
-        ends = [_end(hours, now) for hours in self.table.quiet_hours if _hold(hours, receiver, severity)]
+        ends = [_end(hours, now) for hours in self.table.quiet_hours if _holds_back(hours, receiver, severity)]
         return max(filter(None, ends), default=None)
 
 
@@ -162,7 +161,7 @@ def load(path: str, text: str) -> AlertTable:
     """Raises RuleFaults."""
     table, faults = yaml_loader.read(path, text, AlertTable)
     if table is None:
-        raise RuleFaults(faults)  # of its form: its rows cannot be looked at
+        raise RuleFaults(faults)  # no table of the right form, so that its rows cannot be checked
     seen: set[str] = set()
     for place, row in enumerate(table.rows):
         if row.id in seen:
@@ -182,23 +181,23 @@ def unknown_receivers(table: AlertTable, receivers: Sequence[str]) -> list[str]:
         named.update(names)
     for hours in table.quiet_hours:
         named.update(hours.to)
-    return sorted(name for name in named if _receiver(name) not in known)
+    return sorted(name for name in named if _channel(name) not in known)
 
 
-def _receiver(name: str) -> str:
+def _channel(name: str) -> str:
     """``slack:#gpu-oncall`` -> ``slack``."""
     return name.partition(":")[0]
 
 
-def _hold(hours: QuietHours, receiver: str, severity: Severity) -> bool:
-    """Whether these quiet hours hold back an alert of that severity for that receiver."""
+def _holds_back(hours: QuietHours, receiver: str, severity: Severity) -> bool:
+    """Tell whether these quiet hours hold back an alert of that severity for that receiver."""
     if severity in hours.except_severities:
         return False
     return not {EVERYONE, receiver}.isdisjoint(hours.to)
 
 
 def _end(hours: QuietHours, now: float) -> float | None:
-    """The end of the quiet hours that ``now`` is in, by the clock on the wall of their zone."""
+    """Find the end of the quiet hours that ``now`` is in, by the wall clock of their zone; None outside of them."""
     zone = ZoneInfo(hours.zone)
     local = datetime.fromtimestamp(now, zone)
     start, end = time.fromisoformat(hours.start), time.fromisoformat(hours.end)
@@ -217,8 +216,8 @@ def _spelled(value: str) -> str:
     return value.replace("_", " ")
 
 
-def _why_not(when: AlertCondition, alert: Alert) -> str:
-    """Why the row does not apply, "" when it does."""
+def _unmet_condition(when: AlertCondition, alert: Alert) -> str:
+    """Say which condition does not hold, "" when all do."""
     tests: list[tuple[str, Sequence[str], str]] = [
         ("kind", list(map(_spelled, when.kinds)), _spelled(alert.kind)),
         ("category", when.categories, alert.category),

@@ -29,10 +29,10 @@ def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[
 
 def questions(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[NodeQuestion]:
     """Make the queries that may confirm a failure of this type."""
-    return node_query.questions_of(table, _types(failure_type), nodes)
+    return node_query.questions_from_table(table, _types(failure_type), nodes)
 
 
-def begin_of_evidence(job: Mapping[str, Any] | None, attempt: int) -> float:
+def evidence_since(job: Mapping[str, Any] | None, attempt: int) -> float:
     """Find from when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
     epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
     known = job or {}
@@ -61,7 +61,7 @@ def judge(
     notes, types = list[str](), _types(failure_type)
     for node in nodes:
         given = node_query.answers_of(node, answers)
-        results = node_query.judged(table, given, types, since)
+        results = node_query.judge_answers(table, given, types, since)
         proving = next((result for result in results if result.state is QueryState.PROVES), None)
         if proving:
             notes.append(f"{node} confirms it: {proving.text[:200]}")

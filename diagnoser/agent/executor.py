@@ -317,7 +317,7 @@ class Executor(Generic[S]):
             return None
         execution.confirmation, since, answers = "", 0.0, list[Mapping[str, Any]]()
         if self.cluster.can_ask:
-            since = confirmation.begin_of_evidence(await self.client.job(spec.job), spec.attempt)
+            since = confirmation.evidence_since(await self.client.job(spec.job), spec.attempt)
             answers += await self._ask(execution, confirmation.questions(table, spec.failure_type, nodes))
         refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
         return refusal
@@ -400,7 +400,7 @@ class Executor(Generic[S]):
             answer = await self._next_round(execution, only)
             while "verdict" not in answer:
                 if answer.get("queries"):
-                    allowed, refused = node_query.questions(answer["queries"], self.commands)
+                    allowed, refused = node_query.allowed_questions(answer["queries"], self.commands)
                     answers = [*await self._ask(execution, allowed), *refused]
                     answer = await self.client.checked(plan, token, answer["round"], answers=answers)
                     continue

@@ -53,16 +53,18 @@ def known_commands(table: NodeQueryTable, script: str = "") -> Commands:
     return commands
 
 
-def questions_of(table: NodeQueryTable, types: Collection[FailureType], nodes: Iterable[str]) -> list[NodeQuestion]:
+def questions_from_table(
+    table: NodeQueryTable, types: Collection[FailureType], nodes: Iterable[str]
+) -> list[NodeQuestion]:
     """The queries of the agent's own table that failures of these types ask for."""
     queries = table.queries_for(types)
     return [NodeQuestion(node, query.id, query.argv, query.timeout_seconds) for node in nodes for query in queries]
 
 
-def judged(
+def judge_answers(
     table: NodeQueryTable, answers: Iterable[Mapping[str, Any]], types: Collection[FailureType], since: float
 ) -> list[QueryResult]:
-    """What the answers prove about failures of these types.
+    """Judge what the answers prove about failures of these types.
 
     since: what is older in a node's own log does not count, in seconds since the epoch.
     """
@@ -73,8 +75,10 @@ def judged(
     return results
 
 
-def questions(asked: Sequence[Mapping[str, Any]], known: Commands) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:
-    """(what may be run, answers to what may not, which say so)."""
+def allowed_questions(
+    asked: Sequence[Mapping[str, Any]], known: Commands
+) -> tuple[list[NodeQuestion], list[dict[str, Any]]]:
+    """(the service's queries whose commands stand in the agent's table, answers to the others, which say so)."""
     allowed, refused = [], []
     for query in asked:
         argv, given = known.get(query["id"], ()), tuple(query["argv"])

@@ -64,7 +64,7 @@ def check_this_node(table: NodeQueryTable, node: str, cache: Path = CACHE) -> Pr
         return Preflight(node, is_cached=True)
     questions = [NodeQuestion(node, query.id, query.argv, QUERY_SECONDS) for query in table.queries if query.quick]
     answers = node_query.parse_answers(node, _run(questions), questions)
-    checked = Preflight(node, tuple(node_query.judged(table, answers, NO_FAILURE, since=0.0)))
+    checked = Preflight(node, tuple(node_query.judge_answers(table, answers, NO_FAILURE, since=0.0)))
     if not checked.faults and any(result.state is QueryState.PROVES_NOTHING for result in checked.results):
         # A folder that cannot be written means that the node is asked again.
         with suppress(OSError):

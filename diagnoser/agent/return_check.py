@@ -67,12 +67,12 @@ class ReturnCheck(Generic[S]):
 
     async def _ask(self, node: NodeRecord, since: float) -> NodeFitness:
         types = query_types(self.queries, node.reason)
-        questions = node_query.questions_of(self.queries, types, [node.name])
+        questions = node_query.questions_from_table(self.queries, types, [node.name])
         if SITE_CHECK in self.commands:
             script = self.commands[SITE_CHECK]
             questions.append(NodeQuestion(node.name, SITE_CHECK, script, SITE_CHECK_SECONDS))
         answers = (await self.cluster.ask(return_spec(node.name), questions)).answers
-        return judge_answers(self.queries, node.name, answers, types, since)
+        return _fitness(self.queries, node.name, answers, types, since)
 
     async def _loop(self, node: NodeRecord) -> NodeFitness:
         alone = {"round": 1, "pairs": [[node.name]], "timeout_seconds": LOOP_SECONDS}
@@ -89,7 +89,7 @@ def query_types(table: NodeQueryTable, reason: str) -> tuple[FailureType, ...]:
     return named if table.queries_for(named) else tuple(FailureType)
 
 
-def judge_answers(
+def _fitness(
     table: NodeQueryTable,
     node: str,
     answers: Sequence[Mapping[str, Any]],
@@ -98,7 +98,7 @@ def judge_answers(
 ) -> NodeFitness:
     """Read what a node said of itself. One that nothing could be asked of is not fit."""
     answered = list[str]()
-    for result in node_query.judged(table, answers, types, since):
+    for result in node_query.judge_answers(table, answers, types, since):
         if result.state is QueryState.PROVES:
             return NodeFitness(f"{node} shows the fault still ({result.query}): {result.text[:300]}")
         if result.state is QueryState.PROVES_NOTHING:

@@ -51,7 +51,7 @@ async def _ask(table: NodeQueryTable, nodes: list[str]) -> list[Preflight]:
     from diagnoser.agent.slurm.commands import Slurm
 
     cluster = SlurmCluster(Slurm(), "", user=getpass.getuser())
-    questions = node_query.questions_of(table, tuple(FailureType), nodes)
+    questions = node_query.questions_from_table(table, tuple(FailureType), nodes)
     answers = (await cluster.ask(return_spec("check"), questions)).answers
-    results = node_query.judged(table, answers, preflight.NO_FAILURE, time.time() - DAY)
+    results = node_query.judge_answers(table, answers, preflight.NO_FAILURE, time.time() - DAY)
     return [Preflight(node, tuple(result for result in results if result.node == node)) for node in nodes]

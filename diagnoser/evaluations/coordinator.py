@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
 
 import structlog
@@ -82,6 +83,20 @@ class CoordinatorSettings:
     fast: bool = False
 
 
+class _PlanBasis(NamedTuple):
+    """What a plan was made for. running: ids of the batches that ran."""
+
+    nodes: tuple[Node, ...] = ()
+    running: frozenset[str] = frozenset()
+
+
+class _EmptyBatches(NamedTuple):
+    """Batches of a node, in a row, that stored nothing. counted: when the last of them was counted."""
+
+    count: int = 0
+    counted: float = 0.0
+
+
 @dataclass(eq=False)
 class Coordinator:
     """Call ``step`` until it says that the run is over, or ``carry_out``. new_id: a name that was never given."""
@@ -93,14 +108,14 @@ class Coordinator:
     settings: CoordinatorSettings = CoordinatorSettings()
     reporter: LogReporter | None = None
     _plan: list[Placement] = field(default_factory=list, init=False)
-    _planned_for: tuple[tuple[Node, ...], frozenset[str]] = field(default=((), frozenset()), init=False)
+    _planned_for: _PlanBasis = field(default=_PlanBasis(), init=False)
     _goal: Goal | None = field(default=None, init=False)
     """Of the first plan."""
     _prior: RuntimeEstimates | None = field(default=None, init=False)
     _busy_until: dict[str, float] = field(default_factory=dict, init=False)
     """By node whose GPUs others use."""
-    _empty_batches: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
-    """By node whose last batches stored nothing: how many in a row, and when the last of them was counted."""
+    _empty_batches: dict[str, _EmptyBatches] = field(default_factory=dict, init=False)
+    """By node whose last batches stored nothing."""
 
     async def carry_out(
         self, run: str, pause: Callable[[], Awaitable[None]], changed: Callable[[RunProgress], None]
@@ -153,36 +168,35 @@ class Coordinator:
         return progress
 
     async def _nodes(self) -> list[Node]:
-        """Nodes that take work now, without those that others are known to use, and as far as others are left without
-        those that rest."""
+        """List the nodes that take work now: none that others use, and none that rests unless all do."""
         now = self.clock()
         free = [node for node in await self.executor.nodes() if self._busy_until.get(node.name, now) <= now]
         return [node for node in free if self._rests_until(node.name) <= now] or free
 
     def _rests_until(self, node: str) -> float:
-        """After a batch that stored nothing a node rests, and twice as long after each further one in a row: a node on
-        which every command fails at once would else take, and fail, whatever waits."""
-        batches, counted = self._empty_batches.get(node, (0, 0.0))
-        if not batches:
+        """Find until when a node rests after a batch that stored nothing, twice as long after each further one in a
+        row: a node on which every command fails at once would else take, and fail, whatever waits."""
+        empty = self._empty_batches.get(node, _EmptyBatches())
+        if not empty.count:
             return 0.0
-        return counted + self.settings.late_seconds * 2.0 ** (batches - 1)
+        return empty.counted + self.settings.late_seconds * 2.0 ** (empty.count - 1)
 
     def _count_empty_batch(self, progress: RunProgress, batch: BatchRecord, changes: Sequence[ShardRecord]) -> None:
         """Count a batch that stored nothing; of several that ran on the node at once, one.
 
         changes: of the batch's shards, with its end.
         """
-        batches, counted = self._empty_batches.get(batch.node, (0, 0.0))
+        empty = self._empty_batches.get(batch.node, _EmptyBatches())
         inferred = [record for record in (*changes, *progress.inferred) if record.state is ShardState.INFERRED]
         if any(record.batch == batch.id for record in inferred):
             self._empty_batches.pop(batch.node, None)
-        elif batch.started >= counted:
-            self._empty_batches[batch.node] = batches + 1, self.clock()
+        elif batch.started >= empty.counted:
+            self._empty_batches[batch.node] = _EmptyBatches(empty.count + 1, self.clock())
 
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
             await self.executor.cancel(_order(progress, batch))
-            await self.ledger.record_batch(self._at(batch, BatchState.CANCELLED))
+            await self.ledger.record_batch(self._with_state(batch, BatchState.CANCELLED))
         nodes = sorted({batch.node for batch in progress.batches if batch.kind is BatchKind.INFER})
         await self.executor.finish(progress.run.suite.all_checkpoints, nodes)
 
@@ -273,7 +287,7 @@ class Coordinator:
         trials: list[TrialRecord] = []
         for record in failed.values():
             trials += _failed_trials(progress.run.suite, record)
-        if await self.ledger.record_batch(self._at(batch, state), changes, trials, runtimes):
+        if await self.ledger.record_batch(self._with_state(batch, state), changes, trials, runtimes):
             if state in (BatchState.ENDED, BatchState.LOST):
                 self._count_empty_batch(progress, batch, changes)
             results = _by_output(status)
@@ -336,7 +350,7 @@ class Coordinator:
         log.warning("trial_piece_failed", task=shard.task, first=shard.first, failures=failures, why=why[:200])
         return replace(record, state=state, failures=failures, error=why)
 
-    def _at(self, batch: BatchRecord, state: BatchState) -> BatchRecord:
+    def _with_state(self, batch: BatchRecord, state: BatchState) -> BatchRecord:
         if state is BatchState.RUNNING:
             return replace(batch, state=state, ended=None)
         return replace(batch, state=state, ended=self.clock())
@@ -348,7 +362,7 @@ class Coordinator:
             return False
         trial, result = progress.trial(batch.key), next(iter(status.results), None)
         if state is BatchState.CANCELLED:  # preempted: it is scored again
-            await self.ledger.record_batch(self._at(batch, state), (), [trial])
+            await self.ledger.record_batch(self._with_state(batch, state), (), [trial])
             return True
         runtimes: dict[str, Runtime] = {}
         try:
@@ -361,7 +375,7 @@ class Coordinator:
             runtimes = _runtime(progress, progress.inferred_of(trial.key)[0], result.seconds)
         except BadInput as error:
             trial = self._not_scored(trial, str(error))
-        is_recorded = await self.ledger.record_batch(self._at(batch, state), (), [trial], runtimes)
+        is_recorded = await self.ledger.record_batch(self._with_state(batch, state), (), [trial], runtimes)
         if is_recorded and trial.state is TrialState.FAILED:
             self._report(progress, trial, _log_of(order, order.commands[0].output), result)
         return True
@@ -420,31 +434,24 @@ class Coordinator:
             return progress
         if not _is_unplanned(progress, []):
             return progress
-        planned_for = tuple(nodes), frozenset(batch.id for batch in progress.running)
-        if self._needs_plan(progress, planned_for, free):
+        basis = _PlanBasis(tuple(nodes), frozenset(batch.id for batch in progress.running))
+        if self._needs_plan(progress, basis, free):
             progress = await self._replan(progress, nodes)
-            self._planned_for = planned_for
-        given = [await self._give(progress, node, slot) for node, slot in free]
+            self._planned_for = basis
+        given = [await self._cut_batch(progress, node, slot) for node, slot in free]
         await self._start_all(progress, filter(None, given))
         return await self._progress(progress.run.id)
 
-    def _needs_plan(
-        self,
-        progress: RunProgress,
-        planned_for: tuple[tuple[Node, ...], frozenset[str]],
-        free: Sequence[tuple[str, int]],
-    ) -> bool:
-        """planned_for: nodes and running batches as they are now."""
-        nodes, running = planned_for
-        nodes_before, running_before = self._planned_for
-        if nodes != nodes_before:
+    def _needs_plan(self, progress: RunProgress, basis: _PlanBasis, free: Sequence[tuple[str, int]]) -> bool:
+        """Tell whether the plan is out of date. basis: what a plan would be made for now."""
+        if basis.nodes != self._planned_for.nodes:
             return True
         if _is_unplanned(progress, _shards(self._plan)):
             return True
-        if running == running_before:
+        if basis.running == self._planned_for.running:
             return False
         planned = {(placed.node, placed.slot) for placed in self._plan}
-        return not all(self._next(node, slot) for node, slot in free if (node, slot) in planned)
+        return not all(self._next_placement(node, slot) for node, slot in free if (node, slot) in planned)
 
     async def _replan(self, progress: RunProgress, nodes: Sequence[Node]) -> RunProgress:
         """Plan anew. Where another coordinator was faster, nothing is planned until the next step."""
@@ -471,7 +478,7 @@ class Coordinator:
         self._plan = list(schedule.placements)
         return await self._progress(progress.run.id)
 
-    def _next(self, node: str, slot: int) -> Placement | None:
+    def _next_placement(self, node: str, slot: int) -> Placement | None:
         for placed in self._plan:
             if (placed.node, placed.slot) != (node, slot):
                 continue
@@ -479,9 +486,9 @@ class Coordinator:
                 return placed
         return None
 
-    async def _give(self, progress: RunProgress, node: str, slot: int) -> tuple[BatchRecord, Order] | None:
+    async def _cut_batch(self, progress: RunProgress, node: str, slot: int) -> tuple[BatchRecord, Order] | None:
         """Make a batch of the next shards of the slot's part of the plan, behind one load; None where there is none."""
-        placed = self._next(node, slot)
+        placed = self._next_placement(node, slot)
         if placed is None:
             return None
         task = progress.run.suite.task(placed.batch.shards[0].task)

@@ -5,7 +5,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from diagnoser.model import (
-    BreakerState,
     ClusterHistory,
     Mode,
     NodeActor,
@@ -335,7 +334,7 @@ class PlanCommands:
         so does a fault that nothing proves."""
         assert check.verdict is not None, "the caller has checked"
         verdict, hours = check.verdict, self.policy.table.ledger.person_hours
-        theirs = breaker.handled(verdict.faulty, history, now, hours)
+        theirs = breaker.handled_by_people(verdict.faulty, history, now, hours)
         if theirs:
             faulty = tuple(node for node in verdict.faulty if node not in theirs)
             reason = f"{verdict.reason}; left to the person who handles them: {', '.join(theirs)}"
@@ -347,7 +346,7 @@ class PlanCommands:
             return self._unproven(judged, judged.nodes, "its pairs failed in the job's own image", history, now)
         if not check.verdict.faulty:
             tested = [node for node in plan.unproven_suspects if node in check.nodes]
-            left_alone = breaker.handled(tested, history, now, hours)
+            left_alone = breaker.handled_by_people(tested, history, now, hours)
             suspects = tuple(node for node in tested if node not in left_alone)
             if suspects:
                 return self._unproven(judged, suspects, "only what the job printed says so", history, now)
@@ -375,20 +374,15 @@ class PlanCommands:
             return TransitionResult(plan)
         if plan.history[-1].state is not PlanState.SENT:
             return TransitionResult(plan)
-        limits, trips = self.policy.table.breaker, list[BreakerState]()
-        tripped = history.open & set(breaker.scopes(plan))
-        reason, why = PlanReason.TENANT_CAP, breaker.over_tenant_share(limits, plan, plan.nodes, history, now)
-        if not why:
-            reason = PlanReason.BREAKER
-            if trip := breaker.decide_trip(limits, plan, plan.nodes, history, now):
-                why = trip.reason
-                trips.append(trip)
-            elif tripped:
-                why = f"the breaker of {', '.join(sorted(tripped))} is open"
-        if not why:
-            return TransitionResult(plan)
-        paused = self._stopped(replace(plan, lease=None), PlanState.WAITING, reason, why, now)
-        return replace(paused, trips=tuple(trips))
+        limits, unleased = self.policy.table.breaker, replace(plan, lease=None)
+        if why := breaker.over_tenant_share(limits, plan, plan.nodes, history, now):
+            return self._stopped(unleased, PlanState.WAITING, PlanReason.TENANT_CAP, why, now)
+        if trip := breaker.decide_trip(limits, plan, plan.nodes, history, now):
+            stopped = self._stopped(unleased, PlanState.WAITING, PlanReason.BREAKER, trip.reason, now)
+            return replace(stopped, trips=(trip,))
+        if why := breaker.why_open(plan, history):
+            return self._stopped(unleased, PlanState.WAITING, PlanReason.BREAKER, why, now)
+        return TransitionResult(plan)
 
 
 def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:

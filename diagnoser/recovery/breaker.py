@@ -59,11 +59,17 @@ def scopes(plan: Plan) -> tuple[str, ...]:
     return plan.cluster, f"{plan.cluster}:{plan.partition}"
 
 
+def why_open(plan: Plan, history: ClusterHistory) -> str:
+    """Say which breakers of the plan have tripped, "" for none."""
+    tripped = history.open.intersection(scopes(plan))
+    return f"the breaker of {', '.join(sorted(tripped))} is open" if tripped else ""
+
+
 def decide_trip(
     limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
 ) -> BreakerState | None:
     """Trip a breaker if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before are not
-    looked at here: see ``ClusterHistory.open``."""
+    looked at here: see ``why_open``."""
     for count in _counts(limits, plan, nodes, history, history.past, now):
         out = len(count.out)
         if out <= count.allowed:
@@ -149,7 +155,7 @@ def _nodes_taken(past: Iterable[Plan], since: float) -> set[str]:
     return out
 
 
-def handled(nodes: Sequence[str], history: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:
+def handled_by_people(nodes: Sequence[str], history: ClusterHistory, now: float, hours: float) -> dict[str, NodeEvent]:
     """Find those of the nodes that a person cordoned, or uncordoned within the last ``hours``: leave them alone."""
     theirs: dict[str, NodeEvent] = {}
     for node in nodes:

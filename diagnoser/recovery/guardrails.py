@@ -259,7 +259,7 @@ def _checks(plan: Plan, place: str, places: Mapping[str, Sequence[str]]) -> bool
 
 
 def _handled_by_person(plan: Plan, case: _Case) -> Plan | None:
-    theirs = breaker.handled(plan.nodes, case.history, case.now, case.policy.table.ledger.person_hours)
+    theirs = breaker.handled_by_people(plan.nodes, case.history, case.now, case.policy.table.ledger.person_hours)
     if not theirs:
         return None
     kinds = {mark.kind for mark in theirs.values()}
@@ -343,9 +343,8 @@ def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, 
     limits = case.policy.table.breaker
     if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
         return _waiting(plan, _R.TENANT_CAP, over, case), ()
-    tripped = case.history.open & set(breaker.scopes(plan))
-    if tripped:
-        return _waiting(plan, _R.BREAKER, f"the breaker of {', '.join(sorted(tripped))} is open", case), ()
+    if why := breaker.why_open(plan, case.history):
+        return _waiting(plan, _R.BREAKER, why, case), ()
     if not plan.nodes:
         return plan, ()  # a check names its nodes later, and asks the breaker then
     trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now)

@@ -37,17 +37,16 @@ class PlanService:
             token = secrets.token_urlsafe(24)
             claim = partial(self.commands.claim, executor=executor, token=token, now=now)
             result = await self.store.plans.claim(cluster, now, claim)
-            if result is None:
+            if result is None or result.plan is None:
                 return None
-            if result.plan is None:
-                return None
-            if result.plan.state is not PlanState.SENT:
+            if result.plan.state is not PlanState.SENT:  # the gate stopped it
                 self._observe(result, now)
                 continue
-            open_plan = await self._check_completed(await self._check_standstill(result.plan, now), now)
-            checked = await self.check_rollback(open_plan, now, unused_token=token)
-            if checked.state is PlanState.SENT and checked.lease:
-                return checked
+            plan = await self._hold_if_progressed(result.plan, now)
+            plan = await self._hold_if_completed(plan, now)
+            plan = await self.check_rollback(plan, now, unused_token=token)
+            if plan.state is PlanState.SENT and plan.lease:
+                return plan
 
     async def change(self, id: str, now: float, update: PlanUpdate) -> Plan:
         """Update a stored plan, count what was decided, and let it be sent. Raises NotFound, Conflict."""
@@ -69,14 +68,14 @@ class PlanService:
         self.outbox.notify()
         trace_transition(self.trace, result, now)
 
-    async def _check_completed(self, plan: Plan, now: float) -> Plan:
+    async def _hold_if_completed(self, plan: Plan, now: float) -> Plan:
         """Hold the plan that was just claimed if a later attempt of its job has completed."""
         completed = await self.store.plans.completed_attempt(AttemptKey(plan.job, plan.attempt))
         if not completed:
             return plan
         return await self.change(plan.id, now, partial(self.commands.hold_completed, completed=completed, now=now))
 
-    async def _check_standstill(self, plan: Plan, now: float) -> Plan:
+    async def _hold_if_progressed(self, plan: Plan, now: float) -> Plan:
         """Hold the plan that was just claimed if the run that it would end has printed since it was looked at."""
         if plan.look is None:
             return plan
@@ -86,9 +85,9 @@ class PlanService:
         return plan
 
     async def check_rollback(self, plan: Plan, now: float, unused_token: str = "") -> Plan:
-        """Look again at what was reported of the plan's checkpoint. Returns the plan as it stands then.
+        """Stop the plan if its checkpoint was reported bad. Returns the plan as it stands then.
 
-        Whoever stores a plan, or such a report, looks at the other afterwards: at least one of the two sees both.
+        Whoever stores a plan, or such a report, calls this afterwards: at least one of the two sees both.
         unused_token: as of ``PlanCommands.hold_bad_checkpoint``.
         """
         back = plan.rollback
@@ -106,7 +105,7 @@ class PlanService:
         return await self.change(plan.id, now, withdraw)
 
     async def check_rollbacks(self, job: str, now: float) -> None:
-        """The same of all plans of a job that may still be carried out."""
+        """Stop the plans of a job whose checkpoint was reported bad."""
         for plan in await self.store.plans.page(PlanFilter(job=job), "", PLANS_CHECKED):
             await self.check_rollback(plan, now)
 
@@ -118,18 +117,10 @@ def trace_transition(trace: Trace, result: TransitionResult, since: float) -> No
         return
     if plan.reason not in result.reasons:
         return
-    attempt, facts = AttemptKey(plan.job, plan.attempt), {"plan": plan.id, "action": plan.action.value}
+    attempt = AttemptKey(plan.job, plan.attempt)
+    facts = {"diagnosis": plan.diagnosis, "plan": plan.id, "action": plan.action.value}
     by = plan.history[-1].by if plan.history else ""
-    trace(
-        TraceStep.PLAN,
-        attempt,
-        since,
-        diagnosis=plan.diagnosis,
-        **facts,
-        state=plan.state.value,
-        reason=plan.reason,
-        by=by,
-    )
+    trace(TraceStep.PLAN, attempt, since, **facts, state=plan.state.value, reason=plan.reason, by=by)
     if plan.lease is None:
         return
     if plan.state not in ENDED:
@@ -137,13 +128,4 @@ def trace_transition(trace: Trace, result: TransitionResult, since: float) -> No
     executor = plan.lease.executor
     claimed = next((change.time for change in plan.history if change.by == executor), since)
     error = plan.reason if plan.state is PlanState.NOT_REACHED else ""
-    trace(
-        TraceStep.CARRY_OUT,
-        attempt,
-        claimed,
-        diagnosis=plan.diagnosis,
-        error=error,
-        **facts,
-        executor=executor,
-        commands=len(plan.steps),
-    )
+    trace(TraceStep.CARRY_OUT, attempt, claimed, **facts, error=error, executor=executor, commands=len(plan.steps))

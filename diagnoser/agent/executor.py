@@ -104,12 +104,12 @@ class Executor(Generic[S]):
     queries: NodeQueryTable = NO_QUERIES
 
     async def carry_out(self, claimed: ClaimedPlan) -> Done | None:
-        """Reports how it ended; None when the plan is no longer ours. Raises Unavailable when the service is away: the
-        lease then runs out, and whoever takes over goes on from what the cluster shows."""
+        """Carry out a plan, and report how it ended; None when another agent has it. Raises Unavailable when the
+        service is away: the lease then runs out, and whoever takes over goes on from what the cluster shows."""
         plan = claimed.plan
         try:
             await self._report(claimed, "progress")  # the answer to the claim may have come after its lease was over
-            end = await self._keeping_lease(claimed, self._end_of(claimed))
+            end = await self._with_lease(claimed, self._execute(claimed))
             state, fields = "not_reached", {"requeued": end.requeued, "drained": end.drained}
             if end.reached:
                 state = "reached"
@@ -124,9 +124,8 @@ class Executor(Generic[S]):
         log.info(f"plan_{state}", plan=plan["id"], detail=end.detail)
         return end
 
-    async def _keeping_lease(self, claimed: ClaimedPlan, work: Coroutine[Any, Any, T]) -> T:
-        """The result of the work, which is cancelled as soon as somebody else has the plan. Raises Conflict or NotFound
-        then."""
+    async def _with_lease(self, claimed: ClaimedPlan, work: Coroutine[Any, Any, T]) -> T:
+        """Do the work, and cancel it as soon as somebody else has the plan. Raises Conflict or NotFound then."""
         tasks = task, heartbeat = asyncio.create_task(work), asyncio.create_task(self._heartbeat(claimed))
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -139,8 +138,8 @@ class Executor(Generic[S]):
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _heartbeat(self, claimed: ClaimedPlan) -> None:
-        """Renews the lease while a step takes long. Ends only by an error: Unavailable once the service has been away
-        for so long that another agent may hold the plan."""
+        """Renew the lease while a step takes long. Raises Unavailable once the service has been away for so long that
+        another agent may hold the plan."""
         renewed = self.clock()
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
@@ -154,7 +153,7 @@ class Executor(Generic[S]):
             except TimeoutError:
                 raise Unavailable("the lease may be over, and the service does not answer") from None
 
-    async def _end_of(self, claimed: ClaimedPlan) -> Done:
+    async def _execute(self, claimed: ClaimedPlan) -> Done:
         verdict = await self._verdict(claimed.plan["diagnosis"])
         try:
             spec = self.cluster.spec(claimed.plan, str(verdict.get("type", "unknown")))
@@ -211,7 +210,8 @@ class Executor(Generic[S]):
         return replace(end, detail=f"node check: {answer['verdict']['reason']}; {end.detail}")
 
     async def _relaunch(self, execution: PlanExecution) -> Done:
-        """Cordons the plan's nodes, then launches the job again. The third gate before a node goes stands here."""
+        """Cordon the plan's nodes, then launch the job again. ``refuse_foreign`` is the third gate before a node
+        goes."""
 
         def decide(execution: PlanExecution, nodes: Mapping[str, NodeRecord], state: S) -> NextStep:
             still_in = [node for node in execution.spec.nodes if node not in execution.drained]
@@ -357,7 +357,7 @@ class Executor(Generic[S]):
         )
 
     async def _while_away(self, work: Callable[[], Awaitable[T]], until: float) -> T:
-        """The result of ``work``, tried again while the cluster is away or writes nonsense. Raises _GaveUp."""
+        """Call ``work`` again while the cluster is away or its answer cannot be read. Raises _GaveUp."""
         while True:
             try:
                 return await work()
@@ -446,8 +446,8 @@ class Executor(Generic[S]):
         return results.answers
 
     async def _restore_held_job(self, claimed: ClaimedPlan) -> None:
-        """The guardrails may ask a person after a check. If the person refuses, the job that was held runs again
-        unchanged."""
+        """Wait for the person whom the guardrails asked after a check. If nobody approves, launch the job that was held
+        again, unchanged."""
         while (plan := await self.client.plan(claimed.plan["id"]))["state"] == "waiting":
             await self.client.pause(PERSON_SECONDS)
         if plan["state"] not in NOT_CARRIED_OUT:
@@ -528,7 +528,7 @@ def _drained(spec: PlanSpec, nodes: Mapping[str, NodeRecord]) -> tuple[str, ...]
 
 
 def _given_up(step: Run | Wait, seconds: float, held: str) -> str:
-    """Say what was waited for in vain. held: where the job is kept while only an agent can bring it back."""
+    """Say what did not come in time. held: where the job is kept while only an agent can bring it back."""
     waited = step.reason if isinstance(step, Wait) else f"{step.command.line} did not get through"
     return "; ".join(filter(None, (f"gave up after {seconds:.0f} s: {waited}", held)))
 

@@ -14,6 +14,7 @@ import structlog
 
 from diagnoser.agent import state_file, webhook_listener
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan
+from diagnoser.agent.claims import CLAIM_SECONDS
 from diagnoser.agent.cluster import Cluster, J, JobSource, S
 from diagnoser.agent.dry_run import DryRunReporter
 from diagnoser.agent.evidence import EvidenceCollector, EvidenceOptions
@@ -28,7 +29,6 @@ from diagnoser.integrations import http_api
 from diagnoser.model.errors import BadInput, Conflict, NotFound, Unavailable
 from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 
-CLAIM_SECONDS = 20.0
 WEBHOOK_SECONDS = 60.0
 LONGEST_WAIT = 30.0
 PLANS_AT_ONCE = 8
@@ -65,14 +65,15 @@ Build = Callable[[ApiClient, AgentState], tuple[Cluster[S], JobSource[J]]]
 
 
 def executor_name(scheduler: str) -> str:
-    """As the service shows who carries a plan out."""
+    """Name this agent, as the service shows who carries a plan out."""
     return f"{scheduler}@{socket.gethostname()}"
 
 
 async def run_agent(
     options: AgentOptions, scheduler: str, build: Build[S, J], *duties: Callable[[], Coroutine[Any, Any, None]]
 ) -> None:
-    """Until SIGTERM or SIGINT. duties: the scheduler's own, which never end. Raises Denied, Unavailable, BadInput."""
+    """Run until SIGTERM or SIGINT. duties: the scheduler's own, which never end. Raises Denied, Unavailable,
+    BadInput."""
     path = options.state / f"{options.cluster}.json"
     state = state_file.load(path, time.time())
     async with http_api.connect(options.server, options.token) as http:
@@ -106,8 +107,11 @@ async def run_agent(
 
 
 async def run(executor: Executor[S], *duties: Coroutine[Any, Any, None], woken: asyncio.Event | None = None) -> None:
-    """Until SIGTERM or SIGINT. duties: run beside the executor. woken: set when there may be a plan, so that no request
-    has to be held open. Raises Denied."""
+    """Run until SIGTERM or SIGINT. Raises Denied.
+
+    duties: run beside the executor.
+    woken: set when there may be a plan, so that no request has to be held open.
+    """
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -125,7 +129,7 @@ async def run(executor: Executor[S], *duties: Coroutine[Any, Any, None], woken: 
 
 
 async def _take_plans(executor: Executor[S], group: asyncio.TaskGroup, woken: asyncio.Event | None) -> None:
-    """Several at a time: a node check of one job must not hold up the others."""
+    """Claim plans and carry them out, several at a time: a node check of one job must not hold up the others."""
     turn, pause, wait = asyncio.Semaphore(PLANS_AT_ONCE), 1.0, CLAIM_SECONDS
     if woken:
         wait = 0.0

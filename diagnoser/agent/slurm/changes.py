@@ -55,12 +55,12 @@ def diff(
 
 
 def forgotten(known: JobCheckpoint, accounted: JobRecord) -> JobRecord:
-    """A job that the controller has forgotten. accounted: what the accounting says of its end."""
+    """Make the record of a job that the controller has forgotten. accounted: what the accounting says of its end."""
     return replace(accounted, restarts=known.attempt - 1, nodes=known.nodes, output=known.output, uid=known.uid)
 
 
 def wait_reasons(jobs: Mapping[str, JobRecord], before: Mapping[str, str]) -> dict[str, str]:
-    """Why each job waits, or last waited for its present launch: Slurm forgets that when the job starts.
+    """Find why each job waits, or last waited for its present launch: Slurm forgets that when the job starts.
 
     before: the same of the last look.
     """
@@ -130,11 +130,11 @@ def _unseen_end(known: JobCheckpoint, nodes: Mapping[str, NodeRecord]) -> Lifecy
     body: Body = {"kind": "cancelled", "attempt": known.attempt, "reason": "REQUEUED"}
     if down:
         body |= {"kind": "exit", "code": STOPPED, "reason": "NODE_FAIL", "node": down[0].name}
-    return _told_end(known.attempt, body, down)
+    return _end_event(known.attempt, body, down)
 
 
-def _told_end(attempt: int, body: Body, down: Iterable[NodeRecord]) -> LifecycleEvent:
-    """The end of a launch, with what the scheduler says of its nodes that are down."""
+def _end_event(attempt: int, body: Body, down: Iterable[NodeRecord]) -> LifecycleEvent:
+    """Make the event of a launch's end, with the scheduler's lines about its nodes that are down."""
     return LifecycleEvent(attempt, body, ends=True, lines=tuple(node.record for node in down))
 
 
@@ -142,15 +142,15 @@ def _end(job: JobRecord, nodes: Mapping[str, NodeRecord]) -> LifecycleEvent:
     kind = {"CANCELLED": "cancelled", "PREEMPTED": "preempted"}.get(job.state, "exit")
     body: Body = {"kind": kind, "attempt": job.attempt, "reason": job.state, **_time(job.ended)}
     if kind == "exit":
-        body |= _ending(job)
+        body |= _signal_or_code(job)
     down = _down(job.nodes, nodes)
     if down and job.state == "NODE_FAIL":
         body["node"] = down[0].name
-    return _told_end(job.attempt, body, down)
+    return _end_event(job.attempt, body, down)
 
 
-def _ending(job: JobRecord) -> dict[str, int]:
-    """The signal or the code; empty where nobody knows either."""
+def _signal_or_code(job: JobRecord) -> dict[str, int]:
+    """Give the signal or the exit code; nothing where neither is known."""
     if job.signal:
         return {"signal": job.signal}
     if job.state == GONE:

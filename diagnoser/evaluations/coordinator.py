@@ -93,7 +93,7 @@ class _PlanBasis(NamedTuple):
 class _EmptyBatches(NamedTuple):
     """Batches of a node, in a row, that stored nothing. counted: when the last of them was counted."""
 
-    count: int = 0
+    in_a_row: int = 0
     counted: float = 0.0
 
 
@@ -177,9 +177,9 @@ class Coordinator:
         """Find until when a node rests after a batch that stored nothing, twice as long after each further one in a
         row: a node on which every command fails at once would else take, and fail, whatever waits."""
         empty = self._empty_batches.get(node, _EmptyBatches())
-        if not empty.count:
+        if not empty.in_a_row:
             return 0.0
-        return empty.counted + self.settings.late_seconds * 2.0 ** (empty.count - 1)
+        return empty.counted + self.settings.late_seconds * 2.0 ** (empty.in_a_row - 1)
 
     def _count_empty_batch(self, progress: RunProgress, batch: BatchRecord, changes: Sequence[ShardRecord]) -> None:
         """Count a batch that stored nothing; of several that ran on the node at once, one.
@@ -191,7 +191,7 @@ class Coordinator:
         if any(record.batch == batch.id for record in inferred):
             self._empty_batches.pop(batch.node, None)
         elif batch.started >= empty.counted:
-            self._empty_batches[batch.node] = _EmptyBatches(empty.count + 1, self.clock())
+            self._empty_batches[batch.node] = _EmptyBatches(empty.in_a_row + 1, self.clock())
 
     async def _end(self, progress: RunProgress) -> None:
         for batch in progress.running:
@@ -681,23 +681,21 @@ def _answers(progress: RunProgress, checkpoint: str, task: str) -> str:
 
 
 def _order(progress: RunProgress, batch: BatchRecord, shards: Sequence[TrialShard] | None = None) -> Order:
+    """Say what the batch runs. shards: of a batch that the progress does not hold yet."""
     suite, folder = progress.run.suite, f"{progress.run.folder}/batches/{batch.id}"
+    order = Order(batch.id, batch.kind, batch.node, batch.slot, 0, "", folder, progress.run.directory, ())
     if batch.kind is BatchKind.SCORE:
         values = {"checkpoint": batch.checkpoint, "task": batch.task, "samples": f"{folder}/samples"}
-        commands = [Command(suite.task(batch.task).score, values, f"{folder}/scores.json")]
-        gpus, checkpoint, server = 0, "", None
-    else:
-        if shards is None:
-            shards = _open_shards(progress, batch)
-        commands = [_inference(progress, shard) for shard in shards]
-        gpus, checkpoint, server = suite.gpus, "", suite.server
-        if shards:
-            task = suite.task(shards[0].task)
-            checkpoint, server = suite.loaded_by(task, shards[0].checkpoint), suite.part(task.model).server
-    directory = progress.run.directory
-    return Order(
-        batch.id, batch.kind, batch.node, batch.slot, gpus, checkpoint, folder, directory, tuple(commands), server
-    )
+        return replace(order, commands=(Command(suite.task(batch.task).score, values, f"{folder}/scores.json"),))
+    if shards is None:
+        shards = _open_shards(progress, batch)
+    commands = tuple(_inference(progress, shard) for shard in shards)
+    order = replace(order, gpus=suite.gpus, commands=commands, server=suite.server)
+    if not shards:
+        return order
+    task = suite.task(shards[0].task)
+    checkpoint = suite.loaded_by(task, shards[0].checkpoint)
+    return replace(order, checkpoint=checkpoint, server=suite.part(task.model).server)
 
 
 def _inference(progress: RunProgress, shard: TrialShard) -> Command:

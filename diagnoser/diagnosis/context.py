@@ -33,11 +33,11 @@ from diagnoser.model import (
     Progress,
     node_log_id,
 )
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.logs import Append
 from diagnoser.model.taxonomy import Outcome
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.ports import Clock
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family
 
 _DAY = 86_400.0

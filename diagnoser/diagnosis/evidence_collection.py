@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from diagnoser.adapters.sql.evidence import EvidenceRepository
 from diagnoser.diagnosis.context import nodes_of
 from diagnoser.model import LOOKS_APART, Attempt, Diagnosis, EvidenceRequest, Job, RequestReason
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import Claim
 from diagnoser.ports import Clock
-from diagnoser.recovery.breaker import cluster_of
 
 _DUMPS_ARE_LEFT = frozenset({FailureType.NCCL_TIMEOUT_ERROR, FailureType.NCCL_REMOTE_ERROR})
 """Types of failures at which the ranks' watchdogs write their flight recorders."""

@@ -11,10 +11,10 @@ from diagnoser.failure_agent.consultation import ConsultationConfig
 from diagnoser.failure_agent.inquiry import Reply, answer_question
 from diagnoser.model import Job
 from diagnoser.model.errors import BadInput, existing
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.work import Claim, DiagnosisRecord
 from diagnoser.ports import LanguageModel
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.wording.words import answer
 
 HISTORY = 15

@@ -12,6 +12,9 @@ from diagnoser.model.lines import Provenance
 from diagnoser.model.node_alerts import NodeAlert
 from diagnoser.model.plans import NodeEvent
 
+DEFAULT_CLUSTER = "default"
+"""Name of the cluster of jobs that do not name theirs."""
+
 
 class EventKind(StrEnum):
     STARTED = "started"
@@ -206,3 +209,14 @@ class Facts:
 
 ENDS = frozenset({EventKind.EXIT, EventKind.CANCELLED, EventKind.PREEMPTED})
 """Events after which an attempt writes no more."""
+
+
+def stored_cluster(name: str) -> str:
+    """Name the cluster under which nodes are stored. name: as jobs and requests give it, "" for the one cluster that
+    need not be named."""
+    return name or DEFAULT_CLUSTER
+
+
+def cluster_of(job: Job | None) -> str:
+    """Name the cluster of a job that may not be known, or may not name one."""
+    return stored_cluster(job.cluster) if job else DEFAULT_CLUSTER

@@ -27,6 +27,7 @@ from diagnoser.model import (
 from diagnoser.model.alerts import Alert, AlertKind, Severity, encode
 from diagnoser.model.evaluations import ScoreDrop
 from diagnoser.model.job_contract import contract_of
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.plans import PlanTransition
 from diagnoser.model.record_json import fields_of
 from diagnoser.model.taxonomy import Outcome
@@ -44,7 +45,6 @@ from diagnoser.notifications.alert import (
 )
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.recovery import guardrails, retry_history, trust
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.incidents import incident_id
 from diagnoser.recovery.plan_states import RUNNABLE
 from diagnoser.recovery.policy import Policy, plan_key

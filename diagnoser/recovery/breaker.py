@@ -10,28 +10,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from diagnoser.model import BreakerState, ClusterHistory, Job, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
+from diagnoser.model import BreakerState, ClusterHistory, NodeActor, NodeEvent, NodeEventKind, Plan, PlanState
 from diagnoser.model.yaml_loader import StrictModel
 from diagnoser.recovery.incidents import shared_place
 
 HOUR, DAY = 3600.0, 86_400.0
-DEFAULT_CLUSTER = "default"
-"""Name of the cluster of jobs that do not name theirs."""
-
-
-def stored_cluster(name: str) -> str:
-    """The name under which nodes of a cluster are stored. name: as jobs and requests give it, "" for the one cluster
-    that need not be named."""
-    return name or DEFAULT_CLUSTER
-
-
-def cluster_of(job: Job | None) -> str:
-    """The cluster of a job that may not be known, or may not name one."""
-    if job is None:
-        return DEFAULT_CLUSTER
-    return stored_cluster(job.cluster)
-
-
 _Share = Annotated[float, Field(gt=0, le=1)]
 _OUT = frozenset({NodeEventKind.CORDONED, NodeEventKind.DOWN})
 

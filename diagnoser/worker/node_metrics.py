@@ -13,13 +13,13 @@ import structlog
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import Attempt, AttemptKey, Job, NodeAlert
 from diagnoser.model.errors import Unavailable
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.node_alerts import BY_PROMETHEUS
 from diagnoser.model.queries import DiagnosisFilter
 from diagnoser.model.recent import Recent
 from diagnoser.model.taxonomy import FAILURES
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.ports import Clock, WakeSignal
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.rules.node_metrics import STEP, MetricSeries, NodeMetric, NodeMetricTable, NoteworthyMetric, noteworthy
 
 PERIOD = 2.0

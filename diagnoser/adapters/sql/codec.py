@@ -25,11 +25,11 @@ from diagnoser.model import (
     Provenance,
     Stream,
 )
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.logs import Cursor
 from diagnoser.model.plans import OutboxRecord
 from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.recovery.retry_history import family
 
 _JOB = RecordJson(Job)

@@ -42,8 +42,8 @@ from diagnoser.model import (
 from diagnoser.model.access import EVERYTHING, Owner, Viewer
 from diagnoser.model.choice import first
 from diagnoser.model.ids import first_id
+from diagnoser.model.jobs import stored_cluster
 from diagnoser.model.taxonomy import Outcome
-from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.recovery.plan_states import DIAGNOSER, OPEN, with_state
 
 _CHUNK = 10_000

@@ -41,10 +41,10 @@ from diagnoser.adapters.sql.tables import (
     nodes,
 )
 from diagnoser.model import AttemptKey, NodeAlert, NodeNote, NodeRun, UncordonRequest, UncordonState
+from diagnoser.model.jobs import stored_cluster
 from diagnoser.model.node_alerts import BY_PROMETHEUS
 from diagnoser.model.record_json import RecordJson, fields_of
 from diagnoser.model.taxonomy import Category, FailureType
-from diagnoser.recovery.breaker import stored_cluster
 
 RUNS_LOOKED_AT = 1_000
 """Launches whose nodes are looked at, the newest: what each may hold is as long as its list of nodes."""

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from diagnoser.adapters.sql.tables import metadata
 from diagnoser.model import NODE_LOG
 from diagnoser.model.access import Viewer
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
+from diagnoser.model.jobs import DEFAULT_CLUSTER
 
 _OF_JOB = "job IN (SELECT id FROM jobs)"
 _OF_DIAGNOSIS = "EXISTS (SELECT 1 FROM diagnoses AS own WHERE own.id = diagnosis)"

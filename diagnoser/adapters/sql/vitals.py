@@ -25,8 +25,8 @@ from diagnoser.adapters.sql.tables import (
     outbox,
 )
 from diagnoser.model import NODE_LOG, OutboxMessage, node_log_id
+from diagnoser.model.jobs import stored_cluster
 from diagnoser.model.vitals import HEARD_SECONDS, AgentSeen, BlindSpot, PoolUse, Vitals, Waiting
-from diagnoser.recovery.breaker import stored_cluster
 
 NAMES = 20
 """Jobs that are named, of those that wait."""

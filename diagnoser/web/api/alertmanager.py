@@ -9,7 +9,7 @@ from fastapi import Query
 from diagnoser.ingest import RecordDefaults
 from diagnoser.ingest.alerts import WebhookMessage, node_alerts, node_lines
 from diagnoser.model import NodeAlert
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER, stored_cluster
+from diagnoser.model.jobs import DEFAULT_CLUSTER, stored_cluster
 from diagnoser.recovery.trust import match_scheduler_names
 from diagnoser.web.api.plans import ClusterField
 from diagnoser.web.http.access import own_cluster

@@ -11,9 +11,9 @@ from pydantic import Field, StringConstraints
 from diagnoser.model import BreakerState, NodeActor, NodeEvent, NodeEventKind, NodeNote, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput
+from diagnoser.model.jobs import stored_cluster
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.sorting import BY_CLUSTER, NODE_SORTS, Sort
-from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.web.api.params import Node, TimeField, moment, sort_field
 from diagnoser.web.api.plans import ClusterField, Comment, DecisionBody
 from diagnoser.web.api.schemas import BreakerShape, NodeShape

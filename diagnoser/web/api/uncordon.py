@@ -10,8 +10,8 @@ from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.model import NodeActor, NodeEvent, NodeEventKind, UncordonRequest, UncordonState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import Conflict, NotFound
+from diagnoser.model.jobs import stored_cluster
 from diagnoser.recovery import node_returns
-from diagnoser.recovery.breaker import stored_cluster
 from diagnoser.web.api.nodes import HISTORY, NodePath
 from diagnoser.web.api.plans import ClaimBody, ClusterField, Comment
 from diagnoser.web.http.access import check_whole_service, cluster_for

@@ -2,7 +2,7 @@
 
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import OutOfScope
-from diagnoser.recovery.breaker import stored_cluster
+from diagnoser.model.jobs import stored_cluster
 
 
 def cluster_for(caller: Credential, named: str) -> str:

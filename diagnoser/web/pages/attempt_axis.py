@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from diagnoser.logview.log_index import LogIndex
 from diagnoser.model import AttemptKey, Job, Line, NodeEvent
 from diagnoser.model.errors import NotFound
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.taxonomy import Category
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.http.dependencies import Core, Logs
 from diagnoser.web.pages.excerpt import LineRole, citations
 from diagnoser.web.pages.log_viewer import log_path

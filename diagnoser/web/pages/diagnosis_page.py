@@ -30,10 +30,10 @@ from diagnoser.model import (
     Symptom,
 )
 from diagnoser.model.errors import BadInput, Conflict, ModelFailed, NotFound
+from diagnoser.model.jobs import cluster_of
 from diagnoser.model.queries import DiagnosisFilter, IncidentFilter, LearnedRuleQuery
 from diagnoser.model.taxonomy import DEFINITIONS, Category, FailureType, category_of
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.breaker import cluster_of
 from diagnoser.web.api.diagnoses import DiagnosisId, find
 from diagnoser.web.api.feedback import NewFeedback, likely_stream, store_feedback, take_back_feedback
 from diagnoser.web.api.params import Search

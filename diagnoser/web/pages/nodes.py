@@ -20,9 +20,9 @@ from diagnoser.model import (
     UncordonState,
 )
 from diagnoser.model.errors import NotFound
+from diagnoser.model.jobs import DEFAULT_CLUSTER
 from diagnoser.model.queries import DiagnosisFilter, IncidentFilter
 from diagnoser.model.work import DiagnosisRecord
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.nodes import HEARD_SECONDS, HISTORY, OUT, NodePath, write_note
 from diagnoser.web.api.params import Name
 from diagnoser.web.api.uncordon import OPEN_SECONDS, not_ours, request_uncordon

@@ -14,12 +14,12 @@ from fastapi.responses import Response
 from diagnoser.model import BreakerState, NodeEvent, Plan, PlanReason, PlanState
 from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound, OutOfScope
+from diagnoser.model.jobs import DEFAULT_CLUSTER
 from diagnoser.model.queries import PlanFilter
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.plan_service import PlanService
 from diagnoser.recovery import plan_states
 from diagnoser.recovery.blast_radius import BlastRadius, blast_radius, touched
-from diagnoser.recovery.breaker import DEFAULT_CLUSTER
 from diagnoser.web.api.incidents import INCIDENT_ID
 from diagnoser.web.api.nodes import HEARD_SECONDS, OUT, ClusterPath, reset_breaker, trip_breaker
 from diagnoser.web.api.outbox import MessageKey, retry_message

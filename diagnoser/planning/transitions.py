@@ -20,7 +20,6 @@ from diagnoser.model import (
     ProofKind,
     QueryResult,
     QueryState,
-    Step,
     TransitionResult,
 )
 from diagnoser.model.errors import Conflict
@@ -29,24 +28,12 @@ from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import DecisionPlanner
 from diagnoser.recovery import breaker, node_check, plan_states, retry_history, trust
 from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, Answer, NodeQueryTable
+from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.recovery.policy import Policy
 
 LEASE_SECONDS = 60.0
 SUSPECTS_ASKED = 4
 """Nodes that are asked before pairs are tested: the most likely ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanReport:
-    """Report of an executor. state: SENT while it is at work, else how it ended. refused: why it would not act."""
-
-    token: str
-    state: PlanState
-    steps: tuple[Step, ...] = ()
-    detail: str = ""
-    drained: tuple[str, ...] = ()
-    requeued: str = ""
-    refused: PlanReason | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +149,9 @@ class PlanCommands:
         """Progress renews the lease; people are told how the plan ended."""
         lease = plan_states.check_token(plan, report.token)
         if report.state is PlanState.SENT:
-            after = plan_states.progress(
-                plan, report.steps, drained=report.drained, requeued=report.requeued, until=now + self.lease
-            )
+            after = plan_states.progress(plan, report, now + self.lease)
             return TransitionResult(after, node_events=_drained(plan, after, lease.executor, now))
-        after = plan_states.end(
-            plan,
-            report.state,
-            report.steps,
-            detail=report.detail,
-            drained=report.drained,
-            requeued=report.requeued,
-            now=now,
-            reason=report.refused,
-        )
+        after = plan_states.end(plan, report, now)
         alerts: tuple[OutboxMessage, ...] = ()
         if after is not plan and after.state in plan_states.ENDED:
             alerts = self.planner.alert_plan(after, now)
@@ -318,7 +294,7 @@ class PlanCommands:
     def _renewed(self, plan: Plan, token: str, now: float) -> Plan:
         """The plan with its lease renewed. Raises Conflict when the token does not hold it."""
         plan_states.check_token(plan, token)
-        return plan_states.progress(plan, (), drained=(), requeued="", until=now + self.lease)
+        return plan_states.progress(plan, PlanReport(token, PlanState.SENT), now + self.lease)
 
     def _checked(self, plan: Plan, check: NodeCheck, history: ClusterHistory, now: float) -> TransitionResult:
         """Store the check's new state in the plan, and act once on its verdict."""

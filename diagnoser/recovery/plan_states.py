@@ -1,8 +1,8 @@
 """The life of one plan: who may change it, when, and what it becomes. Pure; the store runs it under the plan's lock."""
 
 import hmac
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from diagnoser.model import Plan, PlanChange, PlanLease, PlanReason, PlanState, ProofKind, Step
 from diagnoser.model.errors import Conflict
@@ -31,6 +31,19 @@ _TOO_LATE = {
     PlanState.HELD: "a guardrail holds it",
     PlanState.ADVISED: "it is advice only",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PlanReport:
+    """Report of an executor. state: SENT while it is at work, else how it ended. refused: why it would not act."""
+
+    token: str
+    state: PlanState
+    steps: tuple[Step, ...] = ()
+    detail: str = ""
+    drained: tuple[str, ...] = ()
+    requeued: str = ""
+    refused: PlanReason | None = None
 
 
 def with_state(plan: Plan, state: PlanState, reason: PlanReason, *, by: str, why: str, now: float) -> Plan:
@@ -137,42 +150,28 @@ def check_token(plan: Plan, token: str) -> PlanLease:
     return plan.lease
 
 
-def progress(plan: Plan, steps: Sequence[Step], *, drained: Iterable[str], requeued: str, until: float) -> Plan:
+def progress(plan: Plan, report: PlanReport, until: float) -> Plan:
     """Add what an executor did so far, and renew its lease. The caller has checked the token.
 
     Raises Conflict when the plan is over.
     """
     if plan.state is not PlanState.SENT or plan.lease is None:
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}; stop and change nothing")
-    return replace(_with_report(plan, steps, drained, requeued), lease=replace(plan.lease, until=until))
+    return replace(_with_report(plan, report), lease=replace(plan.lease, until=until))
 
 
-def end(
-    plan: Plan,
-    state: PlanState,
-    steps: Sequence[Step],
-    *,
-    detail: str,
-    drained: Iterable[str],
-    requeued: str,
-    now: float,
-    reason: PlanReason | None = None,
-) -> Plan:
-    """End the plan as its executor reports. The same report again changes nothing; another one raises Conflict.
-
-    reason: why the executor refused to act.
-    """
+def end(plan: Plan, report: PlanReport, now: float) -> Plan:
+    """End the plan as its executor reports. The same report again changes nothing; another one raises Conflict."""
     assert plan.lease is not None, "the caller has checked the token"
-    if plan.state is state:
+    if plan.state is report.state:
         return plan
     if plan.state not in (PlanState.SENT, PlanState.EXPIRED):
         raise Conflict(f"plan {plan.id} is over: {_state(plan)}")
+    reason = report.refused
     if reason is None:
-        reason = PlanReason.REACHED if state is PlanState.REACHED else PlanReason.NOT_REACHED
-    reported = _with_report(plan, steps, drained, requeued)
-    return with_state(
-        reported, state, reason, by=plan.lease.executor, why=detail or reason.value.replace("_", " "), now=now
-    )
+        reason = PlanReason.REACHED if report.state is PlanState.REACHED else PlanReason.NOT_REACHED
+    why = report.detail or reason.value.replace("_", " ")
+    return with_state(_with_report(plan, report), report.state, reason, by=plan.lease.executor, why=why, now=now)
 
 
 def expired(plan: Plan, now: float) -> bool:
@@ -202,12 +201,12 @@ def _check_waiting(plan: Plan, now: float) -> None:
         raise Conflict(f"plan {plan.id} expired; diagnose or resubmit anew")
 
 
-def _with_report(plan: Plan, steps: Sequence[Step], drained: Iterable[str], requeued: str) -> Plan:
+def _with_report(plan: Plan, report: PlanReport) -> Plan:
     return replace(
         plan,
-        steps=_appended(plan.steps, steps)[:STEPS_LIMIT],
-        drained=tuple(dict.fromkeys((*plan.drained, *drained))),
-        requeued=requeued or plan.requeued,
+        steps=_appended(plan.steps, report.steps)[:STEPS_LIMIT],
+        drained=tuple(dict.fromkeys((*plan.drained, *report.drained))),
+        requeued=report.requeued or plan.requeued,
     )
 
 

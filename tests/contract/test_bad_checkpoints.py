@@ -24,7 +24,7 @@ from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import Action
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.planning.transitions import PlanReport
+from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import TIMING, append, claimed, plan, record
 from tests.contract.test_plans import NOW, put

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from diagnoser.model import Mode, Plan, PlanState, Step
 from diagnoser.model.errors import Conflict
 from diagnoser.recovery import plan_states
+from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import plan
 
@@ -18,6 +19,10 @@ OVER = {PlanState.REACHED, PlanState.NOT_REACHED, PlanState.REFUSED}
 
 def waiting() -> Plan:
     return replace(in_mode(plan(), Mode.APPROVE), created=0.0, expires=LIFE)
+
+
+def reported(*steps: Step) -> PlanReport:
+    return PlanReport("", PlanState.SENT, steps)
 
 
 def step(plan_: Plan, what: str, who: str, now: float) -> Plan:
@@ -35,10 +40,10 @@ def step(plan_: Plan, what: str, who: str, now: float) -> Plan:
             plan_, plan_.lease.token if plan_.lease and plan_.lease.executor == who else "stolen"
         )
         if what == "progress":
-            return plan_states.progress(plan_, [Step(what, 0, time=now)], drained=(), requeued="", until=now + LEASE)
+            return plan_states.progress(plan_, reported(Step(what, 0, time=now)), now + LEASE)
         state = PlanState(what)
         assert lease.executor == who
-        return plan_states.end(plan_, state, (), detail="", drained=(), requeued="", now=now)
+        return plan_states.end(plan_, PlanReport("", state), now)
     return plan_
 
 
@@ -80,7 +85,7 @@ def test_a_report_sent_again_adds_nothing(numbers: list[int], cut: int) -> None:
     )
     one = held
     for part in (steps[:cut], steps[:cut], steps[cut:], steps[cut:], steps):
-        one = plan_states.progress(one, part, drained=(), requeued="", until=60.0)
+        one = plan_states.progress(one, reported(*part), 60.0)
     assert list(one.steps) == steps
 
 
@@ -91,5 +96,5 @@ def test_a_late_report_of_who_holds_the_plan_counts() -> None:
     )
     gone = plan_states.expire(held, 101.0)
     assert gone.state is PlanState.EXPIRED
-    done = plan_states.end(gone, PlanState.REACHED, (), detail="", drained=(), requeued="7", now=110.0)
+    done = plan_states.end(gone, PlanReport("t", PlanState.REACHED, requeued="7"), 110.0)
     assert (done.state, done.requeued) == (PlanState.REACHED, "7")

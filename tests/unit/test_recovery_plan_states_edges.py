@@ -8,6 +8,7 @@ from diagnoser.model import Mode, NodeProof, Plan, PlanLease, PlanReason, PlanSt
 from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import Action
 from diagnoser.recovery import plan_states
+from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.recovery.policy import in_mode
 from tests.contract.records import plan
 
@@ -66,7 +67,7 @@ def test_a_waiting_plan_is_told_by_its_state() -> None:
     with pytest.raises(Conflict, match=r"cannot be claimed: waiting$"):
         plan_states.claim(waiting(), executor="x", token="t", until=2_000.0, now=CREATED)
     with pytest.raises(Conflict, match=r"is over: waiting; stop and change nothing$"):
-        plan_states.progress(waiting(lease=held_by()), (), drained=(), requeued="", until=2_000.0)
+        plan_states.progress(waiting(lease=held_by()), PlanReport("", S.SENT), 2_000.0)
 
 
 @pytest.mark.parametrize(("now", "objection"), [(EXPIRES - 1, ""), (EXPIRES, "its time is over")])
@@ -176,20 +177,20 @@ def test_a_claim_and_a_takeover_are_noted() -> None:
 def test_how_a_plan_ended(detail: str, reason: PlanReason | None, expected: tuple[PlanState, PlanReason, str]) -> None:
     """With the executor's own reason where it gives one; the same report again changes nothing."""
     held = sent(lease=held_by("slurm-7"), requeued="", drained=("n1",))
-    more = {"detail": detail, "drained": ("n1", "n2"), "requeued": "job-2", "now": 1_001.0, "reason": reason}
-    ended = plan_states.end(held, expected[0], (Step("x", 0),), **more)  # type: ignore[arg-type]
+    report = PlanReport("", expected[0], (Step("x", 0),), detail, ("n1", "n2"), "job-2", reason)
+    ended = plan_states.end(held, report, 1_001.0)
     assert (ended.state, ended.reason, ended.history[-1].why) == expected
     assert (ended.history[-1].by, ended.drained, ended.requeued) == ("slurm-7", ("n1", "n2"), "job-2")
-    assert plan_states.end(ended, expected[0], (), **more) is ended  # type: ignore[arg-type]
+    assert plan_states.end(ended, report, 1_001.0) is ended
     other = S.REACHED if expected[0] is S.NOT_REACHED else S.NOT_REACHED
     with pytest.raises(Conflict, match=f"^plan {held.id} is over: {SENTENCES.get(expected[0])}$|slurm-7 holds it$"):
-        plan_states.end(ended, other, (), **more)  # type: ignore[arg-type]
+        plan_states.end(ended, replace(report, state=other), 1_001.0)
 
 
 def test_an_expired_plan_can_still_be_reported_about() -> None:
     """Whoever worked on it knows what became of it."""
     late = waiting(state=S.EXPIRED, lease=held_by())
-    ended = plan_states.end(late, S.REACHED, (), detail="", drained=(), requeued="", now=5_000.0)
+    ended = plan_states.end(late, PlanReport("", S.REACHED), 5_000.0)
     assert ended.state is S.REACHED
 
 
@@ -234,12 +235,12 @@ def test_steps_that_come_again_count_once() -> None:
     steps = [Step(f"s{number}", 0, time=float(number)) for number in range(5)]
     held = sent(lease=held_by())
     for reported in (steps[:3], steps[1:4], steps, [], steps[4:]):
-        held = plan_states.progress(held, reported, drained=(), requeued="", until=2_000.0)
+        held = plan_states.progress(held, PlanReport("", S.SENT, tuple(reported)), 2_000.0)
     assert list(held.steps) == steps
-    long = plan_states.progress(held, [Step("long", 0, "x" * 5_000)], drained=(), requeued="", until=2_000.0)
+    long = plan_states.progress(held, PlanReport("", S.SENT, (Step("long", 0, "x" * 5_000),)), 2_000.0)
     assert len(long.steps[-1].output) == plan_states.OUTPUT_LENGTH
     many = [Step(f"m{number}", 0) for number in range(plan_states.STEPS_LIMIT + 1)]
-    full = plan_states.progress(held, many, drained=(), requeued="", until=2_000.0)
+    full = plan_states.progress(held, PlanReport("", S.SENT, tuple(many)), 2_000.0)
     assert len(full.steps) == plan_states.STEPS_LIMIT and full.steps[:5] == tuple(steps)
 
 
@@ -248,14 +249,14 @@ def test_equal_steps_of_one_report_stay_two_when_it_comes_again() -> None:
     tried = [Step("drain gpu-1", 1), Step("drain gpu-1", 1)]
     held = sent(lease=held_by())
     for _ in range(2):
-        held = plan_states.progress(held, tried, drained=(), requeued="", until=2_000.0)
+        held = plan_states.progress(held, PlanReport("", S.SENT, tuple(tried)), 2_000.0)
     assert list(held.steps) == tried
 
 
 def test_progress_keeps_what_was_reported_before() -> None:
     """Nodes add up, each once; a launch that was reported stays known; the lease is renewed."""
     held = sent(lease=held_by(), drained=(), requeued="")
-    once = plan_states.progress(held, (), drained=("n2", "n1"), requeued="job-2", until=2_100.0)
-    twice = plan_states.progress(once, (), drained=("n1", "n3"), requeued="", until=2_200.0)
+    once = plan_states.progress(held, PlanReport("", S.SENT, drained=("n2", "n1"), requeued="job-2"), 2_100.0)
+    twice = plan_states.progress(once, PlanReport("", S.SENT, drained=("n1", "n3")), 2_200.0)
     assert (twice.drained, twice.requeued) == (("n2", "n1", "n3"), "job-2")
     assert twice.lease and twice.lease.until == 2_200.0

@@ -14,9 +14,10 @@ from diagnoser.model.access import Credential
 from diagnoser.model.errors import BadInput, Conflict, NotFound, existing
 from diagnoser.model.jobs import DEFAULT_CLUSTER
 from diagnoser.model.queries import PlanFilter
-from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
+from diagnoser.planning.transitions import CheckRequest, NodeAnswer
 from diagnoser.recovery import node_check
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, SITE_CHECK_SECONDS, Answer
+from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.web.api.params import DROP_NUL, IS_NUMBER, JobId, Node, first_page
 from diagnoser.web.api.schemas import PlanShape
 from diagnoser.web.http.access import cluster_for

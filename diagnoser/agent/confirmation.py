@@ -5,12 +5,12 @@ the read-only queries of its own table that the verdict's type asks for. Pure.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
 from diagnoser.agent import node_query
-from diagnoser.agent.cluster import Done, NodeQuestion
+from diagnoser.agent.cluster import Done
 from diagnoser.model import ProofKind, QueryResult, QueryState
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.recovery.node_query import LOOKBACK_SECONDS, NodeQueryTable
@@ -27,11 +27,6 @@ def unconfirmed_nodes(plan: Mapping[str, Any], nodes: Collection[str]) -> tuple[
     return tuple(node for node in nodes if kinds.get(node) == {ProofKind.NODE_LOG})
 
 
-def questions(table: NodeQueryTable, failure_type: str, nodes: Iterable[str]) -> list[NodeQuestion]:
-    """Make the queries that may confirm a failure of this type."""
-    return node_query.questions_from_table(table, _types(failure_type), nodes)
-
-
 def evidence_since(job: Mapping[str, Any] | None, attempt: int) -> float:
     """Find from when on a line of a node's own log may have to do with the failure of the attempt, in seconds since the
     epoch; 0.0 where the attempt is not known. By the service's clock: times in shipped lines may be of any zone."""
@@ -46,7 +41,7 @@ def evidence_since(job: Mapping[str, Any] | None, attempt: int) -> float:
 
 def judge(
     table: NodeQueryTable,
-    failure_type: str,
+    types: Collection[FailureType],
     nodes: Sequence[str],
     answers: Sequence[Mapping[str, Any]],
     since: float,
@@ -58,7 +53,7 @@ def judge(
 
     since: what is older in a node's own log does not count, in seconds since the epoch.
     """
-    notes, types = list[str](), _types(failure_type)
+    notes = list[str]()
     for node in nodes:
         given = node_query.answers_of(node, answers)
         results = node_query.judge_answers(table, given, types, since)
@@ -96,7 +91,3 @@ def _denies(table: NodeQueryTable, result: QueryResult) -> bool:
     if not query.dated:
         return False
     return result.state is QueryState.PROVES_NOTHING
-
-
-def _types(failure_type: str) -> tuple[FailureType, ...]:
-    return tuple(known for known in FailureType if known == failure_type)

@@ -15,7 +15,7 @@ from diagnoser.agent.api_client import ApiClient, ClaimedPlan
 from diagnoser.agent.cluster import Attempts, Cluster, CommandAttempt, Done, Held, NextStep, NodeQuestion, Run, S, Wait
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.plan_spec import PlanSpec
+from diagnoser.agent.plan_spec import PlanSpec, known_types
 from diagnoser.agent.repair_evidence import RepairEvidence
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.model import LOSS_SERIES, ProofKind
@@ -315,11 +315,12 @@ class Executor(Generic[S]):
         nodes = confirmation.unconfirmed_nodes(execution.claimed.plan, spec.nodes)
         if not nodes:
             return None
-        execution.confirmation, since, answers = "", 0.0, list[Mapping[str, Any]]()
+        types, since, answers = known_types(spec.failure_type), 0.0, list[Mapping[str, Any]]()
+        execution.confirmation = ""
         if self.cluster.can_ask:
             since = confirmation.evidence_since(await self.client.job(spec.job), spec.attempt)
-            answers += await self._ask(execution, confirmation.questions(table, spec.failure_type, nodes))
-        refusal, execution.confirmation = confirmation.judge(table, spec.failure_type, nodes, answers, since)
+            answers += await self._ask(execution, node_query.questions_from_table(table, types, nodes))
+        refusal, execution.confirmation = confirmation.judge(table, types, nodes, answers, since)
         return refusal
 
     async def _keep_evidence(self, execution: PlanExecution, step: Run | Wait) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from diagnoser.model.errors import BadInput
-from diagnoser.model.taxonomy import Action
+from diagnoser.model.taxonomy import Action, FailureType
 
 OURS = "diagnoser "
 """How the reason of every cordon of ours begins."""
@@ -52,6 +52,11 @@ def failure_type_of(reason: str) -> str:
     """Read from the reason of our cordon which failure it was for; "" where it does not say."""
     match = _REASON.match(reason)
     return match[1] if match else ""
+
+
+def known_types(failure_type: str) -> tuple[FailureType, ...]:
+    """Find the failure type of this name; none where this agent does not know it."""
+    return tuple(known for known in FailureType if known == failure_type)
 
 
 def return_spec(node: str) -> PlanSpec:

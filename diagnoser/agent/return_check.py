@@ -12,7 +12,7 @@ from diagnoser.agent import node_query
 from diagnoser.agent.cluster import Cluster, NodeQuestion, S
 from diagnoser.agent.node_query import Commands
 from diagnoser.agent.nodes import NodeRecord
-from diagnoser.agent.plan_spec import failure_type_of, return_spec
+from diagnoser.agent.plan_spec import failure_type_of, known_types, return_spec
 from diagnoser.model import QueryState
 from diagnoser.model.errors import BadInput, Denied, Unavailable
 from diagnoser.model.taxonomy import FailureType
@@ -85,7 +85,7 @@ class ReturnCheck(Generic[S]):
 
 def query_types(table: NodeQueryTable, reason: str) -> tuple[FailureType, ...]:
     """List the failures whose queries a node is asked: the one that it was taken out for, else all."""
-    named = tuple(known for known in FailureType if known == failure_type_of(reason))
+    named = known_types(failure_type_of(reason))
     return named if table.queries_for(named) else tuple(FailureType)
 
 

@@ -163,12 +163,11 @@ class SlurmCluster:
 
     @property
     def can_collect(self) -> bool:
-        if self.evidence is None:
-            return False
-        return self.evidence.options.any
+        return self.evidence is not None and self.evidence.options.any
 
     def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
-        return (self.evidence or SlurmEvidence(self.slurm, self.name)).collect(asked)
+        assert self.evidence is not None, "the caller has asked whether it can collect"
+        return self.evidence.collect(asked)
 
     async def free(self, spec: PlanSpec) -> None:
         await self.run(reconcile.free(spec))

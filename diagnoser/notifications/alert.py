@@ -36,7 +36,7 @@ Redact = Callable[[str], str]
 def failure_alert(
     diagnosis: Diagnosis, job: Job, attempt: int, *, incident: str, id: str = "", link: str = "", redact: Redact = str
 ) -> Alert:
-    """What a verdict tells.
+    """Make the alert of a verdict.
 
     id, link: of its page.
     redact: hides secrets in text of logs and models.
@@ -69,8 +69,8 @@ def failure_alert(
 
 
 def _sentence(diagnosis: Diagnosis) -> str:
-    """What the page of the diagnosis begins with. Names are masked by themselves: within a sentence a secret may not be
-    recognised."""
+    """Write the sentence that the diagnosis' page begins with. Names are masked before: within a sentence a secret may
+    not be recognised."""
     nodes = tuple(replace(suspect, node=without_secrets(suspect.node)) for suspect in diagnosis.nodes[:1])
     root = diagnosis.root_cause
     if root and root.node:
@@ -123,8 +123,8 @@ def seal(alert: Alert) -> Alert:
     return replace(alert, **(shown | {"facts": facts, "notes": tuple(shown["notes"])}))
 
 
-def of_place(alert: Alert, incident: Incident) -> Alert:
-    """The alert with the place first where several nodes of one fail: the name of one node would mislead."""
+def with_place(alert: Alert, incident: Incident) -> Alert:
+    """Name the place in front where several of its nodes fail: the name of one node would mislead."""
     if alert.kind not in (AlertKind.FAILURE, AlertKind.DECISION):
         return alert
     if len(incident.nodes) < 2:
@@ -154,7 +154,7 @@ _PLAN_STATES = {
 
 
 def plan_alert(plan: Plan, *, link: str = "", redact: Redact = str) -> Alert:
-    """What the state of a recovery plan tells. redact: hides secrets in what an executor reported."""
+    """Make the alert of a plan's state. redact: hides secrets in what an executor reported."""
     why = reason(redact(plan.history[-1].why if plan.history else plan.reason))  # masked before its words are spelled
     what = lower_first(ACTIONS[plan.action])
     nodes = [_cut(node, NAME_LENGTH) for node in plan.nodes[:10]]
@@ -187,7 +187,7 @@ def _plan_state(plan: Plan) -> str:
 
 
 def escalation_alert(incident: Incident, by: str, *, link: str = "", redact: Redact = str) -> Alert:
-    """Say that somebody wants an incident to come before all others. by: who. link: of its page."""
+    """Make the alert of an incident that comes before all others from now on. by: who said so. link: of its page."""
     where = after(" on ", incident.node)
     name, failures = cause(incident.type), plural(incident.failures, "failure")
     return Alert(
@@ -208,7 +208,7 @@ def escalation_alert(incident: Incident, by: str, *, link: str = "", redact: Red
 
 
 def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") -> Alert:
-    """What the service cannot see, or that it can again. link: of the page that shows it."""
+    """Make the alert of what the service cannot see, or can again. link: of the page that shows it."""
     return Alert(
         kind=AlertKind.RECOVERED if ended else AlertKind.BLIND_SPOT,
         incident=f"{spot.kind}:{spot.subject}" if spot.subject else spot.kind.value,
@@ -223,7 +223,7 @@ def blind_spot_alert(spot: BlindSpot, *, ended: bool = False, link: str = "") ->
 
 
 def metric_alert(job: Job, attempt: int, event: MetricEvent, *, link: str = "") -> Alert:
-    """What the metrics of a run that goes on show. link: of the job's page."""
+    """Make the alert of what the metrics of a running job show. link: of the job's page."""
     facts = [("Since step", str(event.point.step))] if event.point.step is not None else []
     return Alert(
         kind=AlertKind.METRIC,
@@ -242,7 +242,7 @@ def metric_alert(job: Job, attempt: int, event: MetricEvent, *, link: str = "") 
 
 
 def score_drop_alert(drop: ScoreDrop, *, link: str = "") -> Alert:
-    """link: of the page of the evaluation."""
+    """Make the alert of a checkpoint that scores worse. link: of the page of the evaluation."""
     score, name = drop.score, drop.score.checkpoint.rstrip("/").rpartition("/")[2]
     facts = [
         ("Score", f"{score.value:.4g}"),

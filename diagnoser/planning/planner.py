@@ -56,8 +56,8 @@ ALERT_LIFE = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Decision about a verdict. plan: a proposal, None where nothing can be done; transition: how the store weighs it
-    against what happened before. messages: alerts about the verdict itself.
+    """Decision about a verdict. plan: a proposal, None where nothing can be done. transition: applies the guardrails to
+    it, in the transaction that stores it. messages: alerts about the verdict itself.
     """
 
     record: DiagnosisRecord
@@ -68,10 +68,10 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class DecisionPlanner:
-    """Plans as this site acts.
+    """Decides about verdicts as this site is configured.
 
     make_id: time -> an id that sorts by time. mode: overrides the table's modes when given. redact: applied to log text
-    that leaves the service. alerts: who is told.
+    that leaves the service. alerts: who is alerted to what.
     """
 
     policy: Policy
@@ -119,7 +119,7 @@ class DecisionPlanner:
         return self._messages(alert, f"{plan.id}-{plan.state}-{len(plan.history)}", now)
 
     def alert_escalation(self, before: Incident, after: Incident) -> tuple[OutboxMessage, ...]:
-        """Tell people of an incident that somebody has escalated; nobody where it was escalated before."""
+        """Alert people to an incident that was escalated; nobody where it was before."""
         if after.escalated <= before.escalated:
             return ()
         link = self._address(f"/incidents/{after.id}")
@@ -127,14 +127,14 @@ class DecisionPlanner:
         return self._messages(alert, f"{after.id}-escalated-{after.escalated:.3f}", after.escalated)
 
     def alert_blind_spot(self, spot: BlindSpot, now: float, *, ended: bool = False) -> tuple[OutboxMessage, ...]:
-        """Tell people what the service cannot see, or that it can again. The caller stores it once."""
+        """Alert people to what the service cannot see, or can again. The caller stores it once."""
         if spot.kind in NOT_ALERTED:
             return ()
         alert = blind_spot_alert(spot, ended=ended, link=self._address("/"))
         return self._messages(alert, self.make_id(now), now)
 
     def alert_metric(self, job: Job, attempt: int, event: MetricEvent, now: float) -> tuple[OutboxMessage, ...]:
-        """Tell people what the metrics of a run that goes on show, once for each kind."""
+        """Alert people to what the metrics of a running job show, once for each kind."""
         alert = metric_alert(job, attempt, event, link=self._address(f"/jobs/{job.id}"))
         return self._messages(alert, f"metric-{_digest(job.id, str(attempt), event.kind)}", now)
 
@@ -152,19 +152,19 @@ class DecisionPlanner:
         return self._messages(alert, f"{record.id}-went-on", now)
 
     def alert_score_drop(self, drop: ScoreDrop, now: float) -> tuple[OutboxMessage, ...]:
-        """Tell people that a checkpoint scores worse than those before it, once for each of its metrics."""
+        """Alert people to a checkpoint that scores worse than those before it, once for each of its metrics."""
         score = drop.score
         alert = score_drop_alert(drop, link=self._address(f"/evaluations/{score.run}"))
         return self._messages(alert, f"score-{_digest(score.run, score.checkpoint, drop.task, drop.metric)}", now)
 
     def test_alert(self, receiver: str, now: float) -> OutboxMessage:
-        """Make a test for one receiver, of an incident of its own, so that no other alert holds it back."""
+        """Make a test for one receiver. Its incident is new, so that no other alert holds it back."""
         name = f"test-{self.make_id(now)}"
         body = encode(replace(TEST_ALERT, incident=name, severity=Severity.INFO))
         return OutboxMessage(alert_key(name, receiver), MessageKind.ALERT, receiver, body, now, now + ALERT_LIFE)
 
     def _messages(self, alert: Alert, key: str, now: float) -> tuple[OutboxMessage, ...]:
-        """Make a message for each receiver. key: the same for what need not be told twice."""
+        """Make a message for each receiver. key: the same for alerts of which one is enough."""
         route = self.alerts.route(alert)
         body = encode(seal(replace(alert, severity=route.severity)))
         return tuple(
@@ -235,7 +235,7 @@ def alert_key(key: str, receiver: str) -> str:
 
 
 def verdict_key(record: DiagnosisRecord) -> str:
-    """Name verdicts of an attempt that say the same alike: a later revision is not told again then."""
+    """Name verdicts of an attempt that say the same alike: people are alerted once."""
     attempt, diagnosis = record.attempt, record.diagnosis
     parts = [attempt.job, str(attempt.number), diagnosis.outcome, diagnosis.type, diagnosis.recovery.action]
     if diagnosis.needs_review:
@@ -246,7 +246,7 @@ def verdict_key(record: DiagnosisRecord) -> str:
 
 
 def _proofs(diagnosis: Diagnosis, nodes: Sequence[str], allocation: Sequence[str]) -> tuple[NodeProof, ...]:
-    """List what the diagnosis holds against these nodes, under the names that the scheduler gives them."""
+    """List the diagnosis' proofs against these nodes, under the names that the scheduler gives them."""
     proofs = []
     for proof in diagnosis.proofs:
         [node] = trust.match_scheduler_names((proof.node,), allocation)
@@ -275,5 +275,5 @@ def _recovery_message(plan: Plan, record: DiagnosisRecord, redact: Callable[[str
             },
         },
     }
-    sent = orjson.dumps(masked(orjson.loads(orjson.dumps(body)), without_secrets))  # names, too, are a job's to choose
+    sent = orjson.dumps(masked(orjson.loads(orjson.dumps(body)), without_secrets))  # a job chooses its names, too
     return OutboxMessage(plan.key, MessageKind.RECOVERY, "webhook", sent, plan.created, plan.expires)

@@ -11,7 +11,7 @@ from diagnoser.adapters.sql.incidents import IncidentRepository
 from diagnoser.model import OutboxMessage
 from diagnoser.model.alerts import ON_ITS_WAY, Alert, AlertKind, AlertThread, decode
 from diagnoser.model.errors import Deferred, DeliveryError, Withheld
-from diagnoser.notifications.alert import of_place
+from diagnoser.notifications.alert import with_place
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.ports import AlertChannel, Clock, Sender
 from diagnoser.wording.phrases import plural
@@ -65,7 +65,7 @@ class AlertSender:
         incident = await self.incidents.of_diagnosis(alert.diagnosis)
         if incident is None:
             return alert
-        return of_place(replace(alert, incident=incident.id), incident)
+        return with_place(replace(alert, incident=incident.id), incident)
 
     async def _begin_thread(self, channel: AlertChannel, alert: Alert, receiver: str, now: float) -> str:
         """Post the first alert of an incident, once, however many of them go out at the same moment. Raises Deferred

@@ -23,7 +23,7 @@ from diagnoser.model import Incident
 from diagnoser.model.alerts import Alert, AlertKind, AlertThread, Severity
 from diagnoser.model.errors import BadInput, DeliveryError
 from diagnoser.model.taxonomy import Category, FailureType
-from diagnoser.notifications.alert import of_place
+from diagnoser.notifications.alert import with_place
 from tests.ports import free_port
 from tests.receiver import Receiver, running
 
@@ -177,7 +177,7 @@ async def test_a_thread_of_a_place_begins_with_the_place(slack: Slack) -> None:
     lost = Category.INFRASTRUCTURE, FailureType.GPU_LOST
     incident = Incident("i", "east", "", *lost, "", "d1", 1.0, 2.0, place="switch:leaf-07", nodes=nodes)
     chat, thread = bot(slack), None
-    for alert in (FAILURE, of_place(FAILURE, incident), RECOVERED):
+    for alert in (FAILURE, with_place(FAILURE, incident), RECOVERED):
         thread = AlertThread("slack", "i", await chat.post(alert, thread, ""), 1.0)
     headers = [update["blocks"][0]["text"]["text"] for update in slack.updates]
     assert headers == ["Switch leaf-07: 3 nodes failed"] * 2

@@ -107,27 +107,19 @@ class _Batch:
             return {"output": str(output), "code": 0, "seconds": 0.0}
         draft = output.with_name(f"{output.name}.draft-{self.order['batch']}")
         waited = self._wait_for_server()
-        code, load = self._ran(place, command, draft)
+        code, load = self._run_command(place, command, draft)
         if code == 0 and not _is_written(draft):
             code = 1
             with log_of(self.folder, place).open("a") as log:
                 log.write(f"it ended well, and wrote nothing to {{{self._output}}}\n")
-        tail, copied = "", 0.0
         if code == 0:
-            # Samples that another batch has published first stay: nobody reads samples of both.
-            try:
-                draft.rename(output)
-            except OSError:
-                if not output.is_dir():
-                    raise
-        else:
-            tail = _tail(log_of(self.folder, place))
+            _publish(draft, output)
         shutil.rmtree(draft, ignore_errors=True)
         if code in _ENDED_BY_OTHERS:
             sys.exit(128 + signal.SIGTERM)  # a scheduler ends both; the command may only have been the first to go
-        if place == 0:
-            copied = self.weights.seconds
+        copied = self.weights.seconds if place == 0 else 0.0
         took = {"seconds": time.time() - begun + copied, "load": load + copied + waited}
+        tail = _tail(log_of(self.folder, place)) if code else ""
         return {"output": str(output), "code": code, **took, "tail": tail}
 
     def _wait_for_server(self) -> float:
@@ -142,9 +134,9 @@ class _Batch:
     @property
     def _output(self) -> str:
         """Placeholder of what its commands write."""
-        return {"score": "scores"}.get(self.order["kind"], "samples")
+        return "scores" if self.order["kind"] == "score" else "samples"
 
-    def _ran(self, place: int, command: dict[str, Any], draft: Path) -> tuple[int, float]:
+    def _run_command(self, place: int, command: dict[str, Any], draft: Path) -> tuple[int, float]:
         """(exit code, seconds until its model was loaded)."""
         draft.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(draft, ignore_errors=True)
@@ -176,6 +168,15 @@ class _Batch:
         if not mark.exists():
             return done.returncode, 0.0
         return done.returncode, max(0.0, mark.stat().st_mtime - begun)
+
+
+def _publish(draft: Path, output: Path) -> None:
+    """Move the draft to its place. Samples that another batch published first stay: nobody reads samples of both."""
+    try:
+        draft.rename(output)
+    except OSError:
+        if not output.is_dir():
+            raise
 
 
 def _is_written(output: Path) -> bool:

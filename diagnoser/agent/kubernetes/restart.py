@@ -47,7 +47,10 @@ def launched_again(
     without: Sequence[str],
     variables: Sequence[tuple[str, str]],
 ) -> Object:
-    """stored: as ``cleaned``. attempt: number of the new launch. without: nodes that its pods must not run on."""
+    """Make the workload of the next launch.
+
+    stored: as ``cleaned``. attempt: number of the new launch. without: nodes that its pods must not run on.
+    """
     copy = deepcopy(dict(stored))
     marks = copy["metadata"].setdefault("annotations", {})
     marks |= {names.PLAN: plan, names.ATTEMPT: str(attempt)}
@@ -56,18 +59,22 @@ def launched_again(
     for template in templates(kind, copy):
         spec = template.setdefault("spec", {})
         for name in without:
-            # Exclude a node by its name: its host name label may differ. Terms are alternatives, so that each
-            # must say it; and a requirement on fields takes exactly one value.
-            affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
-            required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
-            elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": [name]}
-            terms = required["nodeSelectorTerms"] = required.get("nodeSelectorTerms") or [{}]
-            for term in terms:
-                if elsewhere not in entries(term, "matchFields"):
-                    term["matchFields"] = [*entries(term, "matchFields"), elsewhere]
+            _keep_off(spec, name)
         for container in entries(spec, "containers"):
             _set_variables(container, {PLAN_VARIABLE: plan, **dict(variables)})
     return copy
+
+
+def _keep_off(spec: Object, node: str) -> None:
+    """Exclude a node by its name: its host name label may differ. Terms are alternatives, so that each must say it; and
+    a requirement on fields takes exactly one value."""
+    affinity = spec.setdefault("affinity", {}).setdefault("nodeAffinity", {})
+    required = affinity.setdefault("requiredDuringSchedulingIgnoredDuringExecution", {})
+    elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": [node]}
+    terms = required["nodeSelectorTerms"] = required.get("nodeSelectorTerms") or [{}]
+    for term in terms:
+        if elsewhere not in entries(term, "matchFields"):
+            term["matchFields"] = [*entries(term, "matchFields"), elsewhere]
 
 
 def _set_variables(container: Object, variables: Mapping[str, str]) -> None:

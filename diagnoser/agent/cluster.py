@@ -118,9 +118,10 @@ class Attempts(tuple[CommandAttempt, ...]):
                 return attempt
         return None
 
-    def unless_refused(self, command: Command, fault: str) -> Run | Done:
+    def unless_refused(self, command: Command, failure: str) -> Run | Done:
+        """Run the command, or end the plan where the cluster has refused it. failure: of the plan, in words."""
         refused = self.refusal(command)
-        return Done(False, f"{fault}: {refused.output}") if refused else Run(command)
+        return Done(False, f"{failure}: {refused.output}") if refused else Run(command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +168,7 @@ class JobState(Protocol):
 
     @property
     def held(self) -> str:
-        """Name of the place where the job is kept while only an agent can bring it back; "" otherwise."""
+        """Where the job is kept while only an agent can launch it again, in words; "" otherwise."""
 
 
 S = TypeVar("S", bound=JobState)
@@ -182,7 +183,7 @@ class NodeControl(Protocol):
         """At least these, as far as they exist."""
 
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
-        """Takes a node out, for ``spec.reason``."""
+        """Make the command that takes a node out, for ``spec.reason``."""
 
     def uncordon(self, node: NodeRecord) -> Command: ...
 
@@ -228,19 +229,19 @@ class Cluster(NodeControl, Protocol[S]):
         """Tell whether the scheduler shows that the plan's own launch runs, and nothing was done for the plan yet."""
 
     def hold(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
-        """Towards ``Held``: the job ends, and waits until ``relaunch``."""
+        """Choose the next step to ``Held``: the job ends, and waits until ``relaunch``."""
 
     def relaunch(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
-        """Towards ``Done``: the job runs again without ``spec.nodes``, with ``spec.variables``."""
+        """Choose the next step to ``Done``: the job runs again without ``spec.nodes``, with ``spec.variables``."""
 
     def put_back(self, spec: PlanSpec, state: S, attempts: Attempts) -> NextStep:
-        """Towards ``Done``: a job that was held runs again unchanged, because nobody carries out its plan any more."""
+        """Choose the next step to ``Done``: a held job runs again unchanged, as nobody carries out its plan."""
 
     async def check(self, spec: PlanSpec, round: Mapping[str, Any]) -> CheckResults:
         """One round of the node check. Raises Unavailable when a group could not be started."""
 
     async def ask(self, spec: PlanSpec, questions: Sequence[NodeQuestion]) -> AskResults:
-        """Runs the commands on their nodes, as nobody's job. One that cannot be run is an answer without an exit code.
+        """Run the commands on their nodes, outside of any job. One that cannot be run is answered without an exit code.
         Raises Unavailable while the scheduler does not answer."""
 
     @property
@@ -248,12 +249,12 @@ class Cluster(NodeControl, Protocol[S]):
         """Whether the operator has said how evidence of a run that may hang can be had."""
 
     def collect(self, asked: EvidenceRequest) -> AsyncGenerator[RuntimeFile | NotCollected]:
-        """Dumps of the ranks of one launch, as they come; an end without any is one, too. Programs run only beside a
-        launch that still runs, and disturb it as little as can be. Raises BadInput for a job of somewhere else,
-        Unavailable while the scheduler does not answer."""
+        """Give dumps of the ranks of one launch as they come; there may be none. Programs run only beside a launch that
+        still runs, and disturb it as little as can be. Raises BadInput for a job of another cluster, Unavailable while
+        the scheduler does not answer."""
 
     async def free(self, spec: PlanSpec) -> None:
-        """Lets go of what ``hold`` reserved for the check, if anything. Must not raise when there is nothing."""
+        """Release the nodes that ``hold`` reserved for the check. Must not raise when there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +277,7 @@ class JobSource(Protocol[J]):
         """Name of the stream with the scheduler's own lines about a job."""
 
     async def wait(self, seconds: float) -> None:
-        """Until something may have changed, at most so long."""
+        """Wait until something may have changed, at most so long."""
 
     async def snapshot(self, state: AgentState) -> ClusterSnapshot[J]:
         """Running jobs, and those known before even if they are gone. Raises Unavailable."""
@@ -288,5 +289,4 @@ class JobSource(Protocol[J]):
         """The job as it is known from now on, and what to tell. Pure."""
 
     async def ship(self, job: J, checkpoint: JobCheckpoint, *, rest: bool) -> None:
-        """Sends what the job's log has gained, or sees to it that it is sent. rest: the launch writes no more.
-        Raises Unavailable."""
+        """Send the new lines of the job's log, or begin to. rest: the launch writes no more. Raises Unavailable."""

@@ -65,7 +65,7 @@ def status(folder: Path, job: SchedulerJob | None, now: float) -> OrderStatus:
     """
     found = results(folder)
     if is_marked(folder, ENDED):
-        return OrderStatus(OrderState.ENDED, results(folder))
+        return OrderStatus(OrderState.ENDED, results(folder))  # read again: only now are all of them there
     if job is None:
         state = OrderState.LOST if is_marked(folder, SUBMITTED, STARTED) else OrderState.UNKNOWN
         return OrderStatus(state, found, "its job is not known any more")

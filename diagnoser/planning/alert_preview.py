@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AlertPreview:
-    """rows: of the table up to the one that decides, each with why it does not apply ("" where it does). sent: what
+    """rows: (id, why it does not apply) of the table's rows up to the one that decides, whose why is "". sent: what
     became of the messages about the diagnosis."""
 
     diagnosis: str

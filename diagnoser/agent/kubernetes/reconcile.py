@@ -17,8 +17,7 @@ from typing import Any
 import orjson
 
 from diagnoser.agent.cluster import Attempts, Command, Done, Held, NextStep, Run, Wait
-from diagnoser.agent.kubernetes import names, restart
-from diagnoser.agent.kubernetes.fields import marks as fields_of_marks
+from diagnoser.agent.kubernetes import fields, names, restart
 from diagnoser.agent.kubernetes.fields import section
 from diagnoser.agent.kubernetes.kinds import Object, WorkloadRef, ending, templates
 from diagnoser.agent.kubernetes.parsing import PodRecord
@@ -164,7 +163,7 @@ def _nothing_to_launch(spec: PlanSpec, state: WorkloadState) -> Done | None:
         return None if stored else Done(False, f"{ref.kind.name} {ref.namespace}/{ref.name} is gone")
     if _is_replaced(stored, manifest):
         return Done(False, "somebody else has made a workload of that name anew; it is left alone")
-    if str(fields_of_marks(manifest).get(names.RESTART, "true")).lower() == "false":
+    if str(fields.marks(manifest).get(names.RESTART, "true")).lower() == "false":
         return Done(False, f"the workload says {names.RESTART}: false")
     if state.launch < spec.attempt:
         return Done(False, f"launch {spec.attempt} is gone; there is launch {state.launch}")

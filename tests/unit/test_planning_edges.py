@@ -29,9 +29,10 @@ from diagnoser.model.evaluations import Score, ScoreDrop
 from diagnoser.model.taxonomy import Action, FailureType, Outcome
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import _recovery_message, alert_key, verdict_key
-from diagnoser.planning.transitions import CheckRequest, NodeAnswer, PlanReport
+from diagnoser.planning.transitions import CheckRequest, NodeAnswer
 from diagnoser.recovery import node_check
 from diagnoser.recovery.node_query import Answer
+from diagnoser.recovery.plan_states import PlanReport
 from tests.contract.records import plan
 from tests.serving import ECC, UNSURE, plan_commands
 

@@ -28,7 +28,7 @@ from diagnoser.model import (
 )
 from diagnoser.model.taxonomy import Action, Outcome
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.planning.transitions import PlanReport
+from diagnoser.recovery.plan_states import PlanReport
 from tests.databases import sqlite_store
 from tests.proofs import node_log
 from tests.serving import ECC, OOM

@@ -31,7 +31,7 @@ from diagnoser.model.taxonomy import Action, FailureType
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.observability.metrics import Metrics
 from diagnoser.planning.plan_service import PlanService
-from diagnoser.planning.transitions import PlanReport
+from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.worker.worker import WorkerConfig
 from tests.contract.records import TIMING, plan
 from tests.databases import sqlite_store

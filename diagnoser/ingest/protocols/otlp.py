@@ -71,6 +71,8 @@ _OBSERVED_KEY = OBSERVED_TIME << 3 | FIXED64
 _NO_TIME = bytes(8)
 _SHORTEST = 13
 """Bytes of a record in which all that ``_text_in_place`` looks at lies inside it: a time, and two keys with a byte."""
+_BODY_HEAD = 6
+"""Most bytes of a body in front of its text: two keys, each with a length of up to two bytes."""
 _NUMBER_SKIPPED = {bytes((_SEVERITY_KEY, number)): 2 for number in range(0x80)}
 _TEXT_SKIPPED = {bytes((_SEVERITY_TEXT_KEY, length)): 2 + length for length in range(0x80)}
 """The number of a severity; key and length of its text: how many bytes to skip for all of it."""
@@ -224,7 +226,7 @@ def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
     if end - start < _SHORTEST:
         return 0, 0
     position = _body_place(body, start)
-    if position + 4 > end or body[position] != _BODY_KEY:
+    if position + _BODY_HEAD > end or body[position] != _BODY_KEY:
         return 0, 0
     size = body[position + 1]
     position += 2
@@ -232,13 +234,13 @@ def _text_in_place(body: bytes, start: int, end: int) -> tuple[int, int]:
         size, position = size & 0x7F | body[position] << 7, position + 1
     rest = position + size
     # Texts whose length takes three bytes are rare, and read by the way that reads everything.
-    if not 2 <= size <= 0x3FFF or rest > end or body[position] != _STRING_KEY:
+    if size > 0x3FFF or body[position] != _STRING_KEY:
         return 0, 0
     length = body[position + 1]
     position += 2
     if length > 0x7F and size > 0x7F:
         length, position = length & 0x7F | body[position] << 7, position + 1
-    return (position, rest) if position + length == rest else (0, 0)
+    return (position, rest) if position + length == rest <= end else (0, 0)
 
 
 def _body_place(body: bytes, start: int) -> int:

@@ -24,11 +24,6 @@ _BEGUN = re.compile(r"\bTraceback \(most recent call last\):$")
 _FRAME = re.compile(r'\s{0,8}>? ?File "')
 _BELOW = re.compile(r" {0,3}\t|  |[-*•] ")
 """Indented, or an item of a list. Some frameworks put one blank in front of each of their lines."""
-_WARNED = re.compile(r"\S{1,200}:\d{1,7}: (?:[A-Z]\w{0,60})?Warning: ")
-"""Python prints a warning and all lines of its message, then the line of source that warned, behind two blanks."""
-_SOURCE = re.compile(r"  \S")
-_WARNING_LINES = 12
-"""Lines of a message, at most, behind which the line of source is looked for."""
 _OF_TRACEBACK = re.compile(
     r"\s{0,8}(?:During handling of the above exception|The above exception was the direct cause)"
     r"|(?:[A-Za-z_]\w{0,80}\.){0,12}[A-Za-z_]\w{0,80}(?::|$)"
@@ -254,8 +249,6 @@ class Continuations:
         self._records: dict[tuple[Stream, str], _OpenRecord] = {}
         self._boxes: set[tuple[Stream, str]] = set()
         self._spoken: list[Spoken] = []
-        self._warned: set[tuple[Stream, int]] = set()
-        """Lines within the messages of warnings."""
         self._shared: set[tuple[Stream, str]] = set()
         """Where several ranks speak, as their records state: only what stands right below a record is of it."""
 
@@ -263,7 +256,6 @@ class Continuations:
         """The lines, one for each. They come in order of their numbers."""
         spoken = list(spoken)
         self._shared = _shared(spoken)
-        self._warned = _within_warnings(spoken)
         for each in spoken:
             if each.line.part:
                 self._spoken.append(each)
@@ -279,8 +271,7 @@ class Continuations:
             return
         below = rich.below(spoken.line.body, record.head.opened.column if record else 0)
         text = self._unboxed(key, spoken.line.body if below is None else below)
-        is_warned = (spoken.line.stream, spoken.line.number) in self._warned
-        if record and below is not None and (is_warned or record.goes_on(spoken.line.number, text)):
+        if record and below is not None and record.goes_on(spoken.line.number, text):
             self._go_on(record, spoken, text)
             return
         self._records.pop(key, None)
@@ -320,22 +311,3 @@ def _shared(spoken: Iterable[Spoken]) -> set[tuple[Stream, str]]:
         if each.opened.is_head:
             ranks.setdefault((each.line.stream, each.carried), set()).add(each.line.rank)
     return {key for key, known in ranks.items() if len(known - {-1}) > 1}
-
-
-def _within_warnings(spoken: Iterable[Spoken]) -> set[tuple[Stream, int]]:
-    """The lines between the first one of a warning of Python and the line of source that ends it."""
-    within = set[tuple[Stream, int]]()
-    begun: dict[tuple[Stream, str], list[int]] = {}
-    for each in spoken:
-        key, body = (each.line.stream, each.carried), each.line.body
-        if each.opened.is_head:
-            begun.pop(key, None)
-            if _WARNED.match(body):
-                begun[key] = []
-        elif key in begun and _SOURCE.match(body):
-            within.update((each.line.stream, number) for number in begun.pop(key))
-        elif key in begun:
-            begun[key].append(each.line.number)
-            if len(begun[key]) > _WARNING_LINES:
-                del begun[key]
-    return within

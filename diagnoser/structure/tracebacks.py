@@ -53,14 +53,13 @@ def join(lines: Sequence[Line], voices: Sequence[str]) -> tuple[Traceback, ...]:
         speech.setdefault((lines[index].stream, voice), []).append(index)
     chain: list[Traceback] = []
     for indices in speech.values():
-        for lane in deal(lines, indices):
-            start = len(chain)
-            for trace, chained in _read(lines, lane):
-                if _is_quoted(trace, chain, lines):
-                    chain[-1] = replace(chain[-1], cause=len(chain))
-                if chained and len(chain) > start:
-                    trace = replace(trace, cause=len(chain) - 1)
-                chain.append(trace)
+        start = len(chain)
+        for trace, chained in _read(lines, indices):
+            if _is_quoted(trace, chain, lines):
+                chain[-1] = replace(chain[-1], cause=len(chain))
+            if chained and len(chain) > start:
+                trace = replace(trace, cause=len(chain) - 1)
+            chain.append(trace)
     return tuple(chain)
 
 
@@ -72,134 +71,6 @@ def _is_quoted(trace: Traceback, before: Sequence[Traceback], lines: Sequence[Li
     if trace.lines[0] <= raised:
         return False
     return _RAY.match(_text(lines[raised])) is not None
-
-
-def deal(lines: Sequence[Line], indices: list[int]) -> list[list[int]]:
-    """The lines of one voice, dealt to lanes where several tracebacks are printed at once without a prefix.
-
-    The ranks of a job run the same code: a frame goes to the traceback that has all frames in front of it in the one
-    that is furthest, code to the frame that waits for it, an exception to the traceback that was added to last.
-    """
-    dealer = _Dealer(lines)
-    for index in indices:
-        dealer.take(index, _text(lines[index]))
-    return list(filter(None, dealer.lanes))
-
-
-class _Lane:
-    """One traceback under way. waits: for the code of its last frame. shared: another one was under way as well."""
-
-    def __init__(self, index: int, shared: bool) -> None:
-        self.indices = [index]
-        self.frames: list[str] = []
-        self.waits = False
-        self.shared = shared
-
-
-class _Dealer:
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self._lines = lines
-        self._rest: list[int] = []
-        self._lanes: list[_Lane] = []
-        self._open: list[_Lane] = []
-        self._last: _Lane | None = None
-        self._code: dict[str, str] = {}
-        """Frame -> the line below it."""
-
-    @property
-    def lanes(self) -> list[list[int]]:
-        """List the lines of each traceback that another one was printed into, and all other lines as one lane."""
-        alone, lanes = self._rest.copy(), list[list[int]]()
-        for lane in self._lanes:
-            if lane.shared:
-                lanes.append(lane.indices)
-            else:
-                alone += lane.indices
-        return sorted([*lanes, sorted(alone)], key=lambda lane: lane[:1])
-
-    def take(self, index: int, body: str) -> None:
-        """Give a line to the traceback that it belongs to, or to the rest."""
-        if not (self._open or self._last or _START.match(body)):
-            self._rest.append(index)
-            return
-        number = self._lines[index].number
-        self._open = [lane for lane in self._open if number - self._lines[lane.indices[-1]].number <= _FAR]
-        if _START.match(body):
-            self._begin(index)
-        elif not self._is_taken(index, body):
-            self._rest.append(index)
-            # Other text ends a traceback, unless several are under way: then it may be of another process.
-            if len(self._open) < 2:
-                self._open, self._last = [], None
-
-    def _is_taken(self, index: int, body: str) -> bool:
-        if self._frame(index, body):
-            return True
-        if self._code_line(index, body):
-            return True
-        return self._exception(index, body)
-
-    def _frame(self, index: int, body: str) -> bool:
-        if not self._open:
-            return False
-        frame = _FRAME.match(body)
-        if not frame:
-            return False
-        self._add(self._for_frame(frame.group(1)), index, frame.group(1))
-        return True
-
-    def _code_line(self, index: int, body: str) -> bool:
-        if not self._last:
-            return False
-        if not _DEEP.match(body):
-            return False
-        self._add(self._for_code(body), index)
-        return True
-
-    def _exception(self, index: int, body: str) -> bool:
-        """End the traceback that was added to last, else the newest one."""
-        if not self._open:
-            return False
-        lane, error = self._open[-1], _EXCEPTION.match(body)
-        if self._last in self._open:
-            lane, error = self._last, error or _RAY.match(body)
-        if not error:
-            return False
-        self._add(lane, index)
-        self._open.remove(lane)
-        return True
-
-    def _begin(self, index: int) -> None:
-        for lane in self._open:
-            lane.shared = True
-        self._last = _Lane(index, shared=bool(self._open))
-        self._open.append(self._last)
-        self._lanes.append(self._last)
-
-    def _add(self, lane: _Lane, index: int, frame: str = "") -> None:
-        lane.indices.append(index)
-        lane.waits = bool(frame)
-        if frame:
-            lane.frames.append(frame)
-        self._last = lane
-
-    def _for_code(self, body: str) -> _Lane:
-        """Choose the lane whose last frame has this code: a frame has the same code in every process."""
-        waiting = [lane for lane in self._open if lane.waits]
-        for lane in waiting:
-            if self._code.get(lane.frames[-1]) == body:
-                return lane
-        lane = next(iter(waiting), self._last or self._open[-1])
-        if lane.waits:
-            self._code.setdefault(lane.frames[-1], body)
-        return lane
-
-    def _for_frame(self, frame: str) -> _Lane:
-        furthest = max(self._open, key=lambda lane: len(lane.frames))
-        for lane in self._open:
-            if [*lane.frames, frame] == furthest.frames[: len(lane.frames) + 1]:
-                return lane
-        return furthest
 
 
 def _read(lines: Sequence[Line], indices: list[int]) -> Iterator[tuple[Traceback, bool]]:

@@ -268,26 +268,6 @@ def test_a_stream_of_a_node_has_no_records() -> None:
     assert (line.body, line.rank, line.severity) == (failed(2), -1, None)
 
 
-@pytest.mark.parametrize(
-    "message",
-    [
-        ("- [socket.cc:160]: connect failed: Software caused connection abort",),
-        ("- [socket.h:79]: poll error", "- [socket.h:348]: Connection refused"),
-        ("Connection refused by peer 10.1.2.3", "will be tried again"),
-    ],
-)
-def test_all_lines_of_a_warning_are_mild(message: tuple[str, ...]) -> None:
-    """A warning of Python ends with its line of source; what stands between is its message, whatever it says."""
-    lines = read("/opt/lib/net.py:353: UserWarning: cannot connect:", *message, "  init(**self.args)", "boom").lines
-    assert [line.severity for line in lines] == [Severity.WARNING] * (len(message) + 2) + [None]
-
-
-def test_a_bare_line_below_a_warning_without_source_is_no_part_of_it() -> None:
-    """Nothing shows that a line goes on with a warning where no line of source ends it."""
-    _, line = read("/opt/lib/net.py:353: UserWarning: cannot connect", "terminate called: out of memory").lines
-    assert line.severity is None
-
-
 def test_a_wrapping_is_taken_off_behind_a_prefix_that_was_learned() -> None:
     """Cells of a table stand behind the name of the machine that each row begins with."""
     said = ("3 shards are here", "bout 1 of 9", "bout 2 of 9", "bout 3 of 9", "kept lap_3")

@@ -15,10 +15,6 @@ def read(*lines: str) -> Evidence:
     return digest(compressor.take()).evidence
 
 
-def mixed(parts: list[list[str]]) -> list[str]:
-    return [line for lines in zip(*parts, strict=True) for line in lines]
-
-
 def raised_at(evidence: Evidence, error: str) -> str:
     """The line that names the code that raised what the line with these words says."""
     (index,) = (number for number, line in enumerate(evidence.lines) if error in line.body)
@@ -120,22 +116,6 @@ def trace(name: str) -> list[str]:
         '  File "train.py", line 5, in main',
         f"    load({name})",
         f"KeyError: '{name}'",
-    ]
-
-
-@pytest.mark.parametrize("order", ["turns", "ahead", "heads"])
-def test_interleaved_tracebacks_without_a_prefix_are_dealt(order: str) -> None:
-    """Ranks print at once and say nothing of themselves: whole tracebacks come out, as many as there were."""
-    a, b = trace("a"), trace("b")
-    lines = {
-        "turns": mixed([a, b]),
-        "ahead": [*a[:3], *b[:2], a[3], b[2], *a[4:], *b[3:]],
-        "heads": [a[0], b[0], *a[1:], *b[1:]],
-    }[order]
-    found = read(*lines).tracebacks
-    assert sorted((one.exception, one.message, len(one.frames)) for one in found) == [
-        ("KeyError", "'a'", 2),
-        ("KeyError", "'b'", 2),
     ]
 
 

@@ -221,14 +221,14 @@ class Spoken(NamedTuple):
 class _OpenRecord:
     """A record of which more lines may follow. place: of its last line that says anything, among all lines."""
 
-    def __init__(self, head: Spoken, place: int, reach: int) -> None:
-        self.head, self.place, self.reach = head, place, reach
+    def __init__(self, head: Spoken, place: int) -> None:
+        self.head, self.place = head, place
         self.last = head.line.number
         self.is_traceback = _BEGUN.search(head.line.body) is not None
 
     def goes_on(self, number: int, text: str) -> bool:
         """Whether a line is the next one of the record."""
-        if number - self.last > self.reach:
+        if number - self.last > _FAR:
             return False
         if self.head.opened.column:
             return True
@@ -249,13 +249,9 @@ class Continuations:
         self._records: dict[tuple[Stream, str], _OpenRecord] = {}
         self._boxes: set[tuple[Stream, str]] = set()
         self._spoken: list[Spoken] = []
-        self._shared: set[tuple[Stream, str]] = set()
-        """Where several ranks speak, as their records state: only what stands right below a record is of it."""
 
     def read(self, spoken: Iterable[Spoken]) -> list[Spoken]:
         """The lines, one for each. They come in order of their numbers."""
-        spoken = list(spoken)
-        self._shared = _shared(spoken)
         for each in spoken:
             if each.line.part:
                 self._spoken.append(each)
@@ -266,7 +262,7 @@ class Continuations:
     def _read(self, spoken: Spoken, key: tuple[Stream, str]) -> None:
         record = self._records.get(key)
         if spoken.opened.is_head:
-            self._records[key] = _OpenRecord(spoken, len(self._spoken), 1 if key in self._shared else _FAR)
+            self._records[key] = _OpenRecord(spoken, len(self._spoken))
             self._spoken.append(spoken)
             return
         below = rich.below(spoken.line.body, record.head.opened.column if record else 0)
@@ -303,11 +299,3 @@ class Continuations:
         label = line.label or head.label
         line = replace(line, body=text, rank=rank, node=line.node or head.node, severity=head.severity, label=label)
         self._spoken.append(spoken._replace(line=line, voice=spoken.voice or record.head.voice))
-
-
-def _shared(spoken: Iterable[Spoken]) -> set[tuple[Stream, str]]:
-    ranks: dict[tuple[Stream, str], set[int]] = {}
-    for each in spoken:
-        if each.opened.is_head:
-            ranks.setdefault((each.line.stream, each.carried), set()).add(each.line.rank)
-    return {key for key, known in ranks.items() if len(known - {-1}) > 1}

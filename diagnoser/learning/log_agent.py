@@ -161,17 +161,11 @@ class LogAgent:
         for rule in await self._store.rules.page(waiting, "", 1000):
             if rule.state is LearnedState.PROPOSED:
                 changed += await self._test(rule)
-            elif self._has_proved_itself(rule):
+            elif self._config.is_proved(rule):
                 why = f"{rule.counts.confirmed} attempts in shadow, none against it"
                 changed += await self._move(rule, LearnedState.ACTIVE, why)
         self._judged = mark
         return changed
-
-    def _has_proved_itself(self, rule: LearnedRule) -> bool:
-        enough = self._config.promote_after
-        if rule.counts.wrong:
-            return False
-        return 0 < enough <= rule.counts.confirmed
 
     async def _propose(self, record: DiagnosisRecord, facts: Facts) -> None:
         """Store a rule for the routine of a clean run that no rule of its family knows."""

@@ -44,6 +44,12 @@ class RuleLearningConfig:
     lease: float = 300.0
     poll: float = 2.0
 
+    def is_proved(self, rule: LearnedRule) -> bool:
+        """Tell whether what it did in shadow promotes a rule."""
+        if rule.counts.wrong:
+            return False
+        return 0 < self.promote_after <= rule.counts.confirmed
+
 
 @dataclass(eq=False)
 class RuleLifecycle:
@@ -293,14 +299,9 @@ class RuleLifecycle:
         return None
 
     def _promotion(self, rule: LearnedRule) -> LearnedRule | None:
-        counts, enough = rule.counts, self.config.promote_after
-        if not enough:
+        if not self.config.is_proved(rule):
             return None
-        if counts.wrong:
-            return None
-        if counts.confirmed < enough:
-            return None
-        why = f"{counts.confirmed} confirmed hits in shadow, none wrong"
+        why = f"{rule.counts.confirmed} confirmed hits in shadow, none wrong"
         return rule.with_state(LearnedState.ACTIVE, by=US, why=why, now=self.clock())
 
     async def _retirement(self, rule: LearnedRule) -> LearnedRule | None:

@@ -18,6 +18,7 @@ from diagnoser.compress.line_flags import LineFlag
 from diagnoser.compress.line_masking import blurred, identity, masked
 from diagnoser.compress.lines import strip_blurred
 from diagnoser.model import Baseline, Cap, CleanRun, Diff, Evidence, Line, Mark, NewLine, Stream
+from diagnoser.structure import stacks
 
 KEPT = 5
 """How many of the last clean runs count."""
@@ -40,13 +41,6 @@ _TELLS_MOST = int(LineFlag.FATAL | LineFlag.EXCEPTION)
 _SURGE, _SURGE_LINES = 10, 50
 """A known line is also new when it comes this many times as often as in any clean run, and at least this many times."""
 _WORD = re.compile(r"[^\W\d_]{3}")
-_FRAME = re.compile(
-    r"Exception raised from .{1,400} at .{1,400} \(most recent call first\)|\s*frame #\d+: \S|\s*#\d+ +\S"
-    r"|\[[\w.-]+:\d+\] \[ *\d+\] \S"
-    r"|\s+@ +0x[0-9a-f]+ +\S|\S{1,400}\(\S{0,400}\+0x[0-9a-f]+\) ?\[0x[0-9a-f]+\]|\s*\d* ?0x[0-9a-f]{8,} \S"
-    r"|\s+at [\w.$/<>]{1,400}\([\w .:$-]{0,400}\)|NCCL INFO [\w./-]+\.\w+:\d+(?: \[\w+\])? -> \d+"
-)
-"""Of stacks that are no Python tracebacks: C++ (c10, glog, gdb, glibc, Open MPI), Java, NCCL's sources."""
 
 
 def clean_run(delta: Delta, name: str) -> CleanRun | None:
@@ -157,7 +151,7 @@ def _surges(shapes: set[int], delta: Delta, known: Baseline) -> dict[int, int]:
 
 def _inside_stacks(evidence: Evidence) -> set[LinePosition]:
     """Lines of tracebacks, except those that say what is wrong, and frames of stacks."""
-    inside = {(line.number, line.stream) for line in evidence.lines if _FRAME.match(line.body)}
+    inside = {(line.number, line.stream) for line in evidence.lines if stacks.is_frame(line.body)}
     raised = set[LinePosition]()
     for trace in evidence.tracebacks:
         for index in trace.lines:

@@ -285,8 +285,18 @@ class RetentionPolicy:
         for index in indices.tolist():
             if reading := mentions.placed(self._cut.lines[index].decode("latin-1")):
                 rank, weight, node = reading
+                self._introduces(self._voice(index), rank, weight)
                 placed = self._first + index, node
                 self._share.nodes[rank, weight] = max(placed, self._share.nodes.get((rank, weight), placed))
+
+    def _introduces(self, voice: str, rank: int, weight: int) -> None:
+        """A process that says on which node its rank runs says which rank it is, where its label does not."""
+        if voice[:1] not in ("p", "k"):
+            return
+        if weight != mentions.SURE:
+            return
+        if rank <= MOST_RANK:
+            self._share.voices[voice] = self._share.voices.get(voice, 0) | 1 << rank
 
 
 def grouped(keys: Codes, values: Codes) -> dict[int, Codes]:

@@ -29,7 +29,7 @@ from diagnoser.rules.candidate import Candidate, LossDivergence
 from diagnoser.rules.candidate_set import RejectionReason
 from diagnoser.rules.causality import CausalResult
 from diagnoser.rules.outcome import Ending, Testimony
-from diagnoser.structure import loops
+from diagnoser.structure import loops, stacks
 
 _T = FailureType
 _NO_RUN = 0.03
@@ -186,9 +186,9 @@ def _is_same_record(evidence: Evidence, one: int, other: int) -> bool:
 
 
 def _raised_at(evidence: Evidence, root: Candidate) -> int | None:
-    """The line that names the code that raised: the innermost frame of a traceback."""
+    """The line that names the code that raised: the innermost frame of a traceback, or of a native stack."""
     if root.trace < 0:
-        return None
+        return stacks.frame_of(evidence.lines, root.line)
     for index in reversed(evidence.tracebacks[root.trace].lines):
         if evidence.lines[index].body.lstrip().startswith('File "'):
             return index

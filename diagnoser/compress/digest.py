@@ -21,6 +21,7 @@ from diagnoser.compress.record_lines import (
     Spoken,
     has_one_logger,
     learned_reader,
+    message_of,
 )
 from diagnoser.compress.render import numbers, render
 from diagnoser.compress.sampling import Chosen, series_of
@@ -197,11 +198,11 @@ class Digest:
         """The sections of each stream of the job, which a stream of one rank has none of."""
         counted = defaultdict[Stream, list[tuple[str, int]]](list)
         for stat in self.delta.shapes.values():
-            counted[stat.first[1]].append((_text(stat.first_text), stat.count))
+            counted[stat.first[1]].append((message_of(_text(stat.first_text)), stat.count))
         sections = dict.fromkeys(self.delta.shares, Sections())
         for stream, share in self.delta.shares.items():
             if stream.from_job and stream.rank < 0:
-                lines = [(row.number, _text(row.text)) for row in share.rows.ordered()]
+                lines = [(row.number, message_of(_text(row.text))) for row in share.rows.ordered()]
                 sections[stream] = find_sections(lines, counted[stream])
         return sections
 

@@ -221,7 +221,7 @@ def _one_bar(line: bytes) -> bytes:
     return b" ".join(filter(None, map(bytes.strip, [*words, parts[-1]])))
 
 
-_LEADING_BARS = re.compile(rb"^(?:(?> *(?:(?:[^\n:|%]{0,80}: *)?" + _METER + rb")))+ *(?=\S)")
+_LEADING_BARS = re.compile(rb"^(?:(?> *(?:(?:[^\n:|%\x1f]{0,80}: *)?" + _METER + rb")))+ *(?=\S)")
 
 
 def body_of(line: bytes) -> tuple[Prefix, bytes]:

@@ -174,6 +174,11 @@ def _carried(text: str, *, is_logged: bool) -> tuple[str, str]:
     return prefix.around(inner).voice or records[0].voice, message
 
 
+def message_of(text: str) -> str:
+    """A line as it was before a shipper carried it, without the prefixes of dialects."""
+    return _carried(text, is_logged=False)[1]
+
+
 def _peeled(message: str) -> tuple[int, str]:
     """The rank that a known prefix, or a record, names, and what stands behind the prefix."""
     prefix, body = parted(message)

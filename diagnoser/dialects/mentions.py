@@ -125,6 +125,10 @@ MENTIONS = (
     ),
     _copied(r"\[[Rr]ank (\d{1,6}) [A-Za-z][\w ]{1,40}\]:?$", ("[Rank 1 Error Snippet]:", "1")),
     _copied(
+        r"Traceback \(most recent call last\): \(RANK (\d{1,6})\)$",
+        ("Traceback (most recent call last): (RANK 3)", "3"),
+    ),
+    _copied(
         r"-- Process (\d{1,6}) terminated with the following error",
         ("-- Process 2 terminated with the following error:", "2"),
     ),
@@ -163,6 +167,10 @@ MENTIONS = (
         r"\b[Nn]ode (?:\()?IP: ([\w.:-]{1,80}), (?:node )?ID:",
         ("Memory on the node (IP: 10.3.0.9, ID: 7c9e) where the task ran was 63 GB", "10.3.0.9"),
         ("Task failed because the node is dead. Node IP: 10.3.0.8, node ID: 7c9e.", "10.3.0.8"),
+    ),
+    _host(
+        rf"^\s*Remote daemon *: \[\[\d+,\d+\],\d+\] on node ({_NAME})",
+        ("  Remote daemon: [[23414,0],1] on node gpu-07", "gpu-07"),
     ),
     _host(rf"__nodeinfo__'?: \W*({_NAME})", ("{'__nodeinfo__': 'n7'}", "n7")),
     _host(

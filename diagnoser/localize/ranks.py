@@ -208,6 +208,8 @@ def _short(name: str) -> str:
     return name.partition(".")[0].lower()
 
 
+_OF_DEVICE = re.compile(r"\bblock: \[[\d,]+\], thread: \[")
+_RULE = re.compile(r"-{20,200}$")
 PEER = "peer"
 """Source of a rank that a line names which complains of it."""
 
@@ -264,8 +266,11 @@ def place(
     rank, node: what a rule extracted from it.
     alone: no other rank reports the same failure, so the launcher's "first failure" is this one.
     """
-    spot = Spot(rank, node, "rule", "rule")
-    report = _of_peer(_Report(launch, lines, at, spot))
+    report = _Report(launch, lines, at, Spot(rank, node, "rule", "rule"))
+    copied = next(mentions.named(Tells.COPIED, _heading(report)), "")
+    if copied:
+        report = replace(report, spot=replace(report.spot, rank=int(copied)))
+    report = _of_peer(report)
     report = _with_node(_with_rank(report, _RANK_SOURCES), _NODE_SOURCES)
     for name, statement in _STATEMENTS.items():
         stated = statement(report)
@@ -413,7 +418,12 @@ def _node_near(report: _Report) -> str | None:
 
 
 def _window(report: _Report) -> Sequence[Line]:
-    return report.lines[max(0, report.at - _MESSAGE) : report.at + 3]
+    """The lines around the failure, all of a box that rules are drawn around."""
+    end = report.at + 3
+    if report.at and _RULE.match(report.lines[report.at - 1].body):
+        below = range(end, min(report.at + _MESSAGE, len(report.lines)))
+        end = next((at for at in below if _RULE.match(report.lines[at].body)), end)
+    return report.lines[max(0, report.at - _MESSAGE) : end]
 
 
 def _node_of_shell(report: _Report) -> str | None:
@@ -477,6 +487,17 @@ def _rank_complaining_next(report: _Report) -> int | None:
     return None
 
 
+def _rank_raising_below(report: _Report) -> int | None:
+    """The rank whose traceback stands right below an assertion of device code, which no prefix names: its process lives
+    on until it asks for the result."""
+    if report.line.body != report.line.text or not _OF_DEVICE.search(report.line.body):
+        return None
+    for line in report.lines[report.at + 1 : report.at + _COPIED]:
+        if line.rank >= 0:
+            return line.rank if line.body.startswith("Traceback (most recent") else None
+    return None
+
+
 def _rank_on_node(report: _Report) -> int | None:
     """The only rank on the node, in a job that runs one on each."""
     nodes = report.launch.nodes
@@ -495,6 +516,7 @@ def _rank_alone(report: _Report) -> int | None:
 _STATED_RANKS: Mapping[str, _RankSource] = {
     "report of a failed rank": _rank_reported,
     "next complaint": _rank_complaining_next,
+    "traceback below": _rank_raising_below,
     "only rank of the node": _rank_on_node,
     "only rank of the job": _rank_alone,
 }
@@ -553,6 +575,7 @@ _PRINTER_SOURCES: Mapping[str, _NodeSource] = {
     "printer": lambda report: report.line.node or _machine_in_head(report.line),
     "task": lambda report: report.launch.task_nodes.get(report.line.task),
     "pod": lambda report: report.launch.pods.get(report.line.instance),
+    "failed process": lambda report: only({end.node for end in report.launch.exits if end.failed and end.node}),
     "only node": lambda report: report.launch.only_node,
 }
 """Where neither message nor rank tells the node: whoever printed the line ran on it."""

@@ -116,6 +116,12 @@ FORMS = (
         ('(actor 3)   File "a.py", line 3', "(actor 3)", '  File "a.py", line 3'),
         ("10:00:01 [w3]: step 3", "[w3]", "step 3"),
     ),
+    _form(  # torchrun, whose role a site names
+        "brackets and a colon",
+        r"(?P<value>\[[^\[\](){}<>\n]{1,60}\]):",
+        ("[gpu-7:3]:step 3", "[gpu-7:3]", "step 3"),
+        ('[gpu-7:3]:  File "a.py", line 3', "[gpu-7:3]", '  File "a.py", line 3'),
+    ),
     _form(
         "bar",
         rf"(?P<value>{_COUNTED}){_CHANNEL}(?: {{0,40}}[|│┃]{_END}|[|;,](?=\S))",

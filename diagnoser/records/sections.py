@@ -14,15 +14,19 @@ END = "\x1f"
 """Between the name of its section and a line, as a ``LearnedPrefix`` reads it."""
 _RULE = r"[=*#~+-]{2,80}"
 _SUFFIX = r"(?:[/._-](?:std)?(?:out|err))?(?:\.(?:log|out|err|txt))?"
+_STATUS = re.compile(r"(?P<name>[\w.-]{1,80})(?: \| [\w=!]{1,20}){1,3} >>$")
+"""Nothing else ends so: a single one names its section, too."""
 _HEADINGS = (
     re.compile(rf"{_RULE}[> ]{{0,3}}(?P<name>[\w/(\[][^\n]{{0,120}}?){_SUFFIX}[:]?[< ]{{0,3}}{_RULE}$"),
     re.compile(rf"[>=*#~-]{{2,80}} {{1,3}}(?P<name>[\w./-]{{1,120}}?){_SUFFIX}$"),
-    re.compile(r"(?P<name>[\w.-]{1,80})(?: \| [\w=!]{1,20}){1,3} >>$"),
+    _STATUS,
     re.compile(r"(?P<name>\w[^:()\n]{0,60}):$"),
 )
 _BETWEEN = re.compile(r"(?P<name>[\w.-]{1,80}(?:\[[\d,-]{1,40}\])?)$")
 """A name alone, between two rules."""
 _IS_RULE = re.compile(r"[=*#~-]{4,200}$")
+_VERDICT = re.compile(rb'(?<=\S)non-zero return code(?=["\s]|$)')
+"""What Ansible writes right behind the last line that a command printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Sections:
         place = bisect_right(self.numbers, number) - 1
         if place < 0 or self.numbers[place] == number:
             return line
-        return f"{self.names[place]}{END}".encode() + line
+        return f"{self.names[place]}{END}".encode() + _VERDICT.sub(b"", line)
 
 
 def find_sections(lines: Sequence[tuple[int, str]], counted: Sequence[tuple[str, int]]) -> Sections:
@@ -47,7 +51,9 @@ def find_sections(lines: Sequence[tuple[int, str]], counted: Sequence[tuple[str,
     counted: a line of each shape of the stream, and how many lines have that shape.
     """
     for headings in sorted(_headings(lines), key=len, reverse=True):
-        if len(set(headings.values())) < 2:
+        if len(set(headings.values())) < 2 and not all(
+            _STATUS.match(line) for number, line in lines if number in headings
+        ):
             continue
         shapes = {stream_names.skeleton(line) for number, line in lines if number in headings}
         if sum(count for line, count in counted if stream_names.skeleton(line) in shapes) <= len(headings):

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from diagnoser.dialects import host_places, node_lists
 from diagnoser.dialects.rank_tables import MACHINE
@@ -50,6 +50,8 @@ _HOST = re.compile(
     r"|(?:[a-z]+-)*gpu(?:-[a-z]*\d{1,6}|0\d{1,5}|\d{2,6})|ip-\d{1,3}(?:-\d{1,3}){3}"
 )
 _AT_HOST = re.compile(r"\w@([A-Za-z][\w.-]{1,80})(?=[])>}|:]{0,2}(?:\s|$))")
+_OF_HOST = re.compile(r"([^.]{3,80})\.\d{1,5}")
+"""A process by its number behind its machine's name."""
 _ADDRESS = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _MACHINE = re.compile(r"[A-Za-z][\w-]*(?:\d\d|[-_][a-z])|[A-Za-z]\d{1,3}(?:[A-Za-z]\d{1,3}){1,4}")
 """How machines are numbered or lettered where no word says that it is one."""
@@ -77,7 +79,7 @@ def skeleton(value: str) -> str:
 
 def is_none(value: str) -> bool:
     """Whether no stream is called so: a level, a counter, a time, a file, source."""
-    if _TIME.search(value):
+    if _TIME.search(value) and _TIME.search(without(host_in(value, ()), value)):
         return True
     if _FILE.search(value):
         return True
@@ -160,13 +162,19 @@ def _numbers(name: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class NumberRule:
-    """The rank is the number at a place of the name, counted from its end, and ``offset``."""
+    """The rank is the number at a place of the name, counted from its end, and ``offset``.
+
+    is_bare: only names that are nothing else are ranks: a launcher that numbers them speaks by a name of its own.
+    """
 
     place: int
     offset: int = 0
+    is_bare: bool = False
 
     def rank(self, name: str) -> int:
         """-1 for a name without such a number."""
+        if self.is_bare and not _BARE.fullmatch(name):
+            return -1
         numbers = _numbers(name)
         if self.place >= len(numbers):
             return -1
@@ -181,6 +189,12 @@ def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collec
     sizes: numbers of ranks that the log states.
     """
     numbered = [name for name in names if _DIGITS.search(name)]
+    if len(set(numbered)) < len(numbered):
+        return None  # they are numbered on each host anew
+    bare = list(filter(_BARE.fullmatch, numbered))
+    if 1 < len(bare) < len(numbered):
+        rule = number_rule(bare, stated, sizes)
+        return replace(rule, is_bare=True) if rule else None
     for rule in _rules(numbered):
         ranks = {name: rule.rank(name) for name in (*numbered, *stated)}
         if not _are_ranks(ranks):
@@ -242,8 +256,9 @@ def host_in(name: str, hosts: Collection[str]) -> str:
     hosts: that the log mentions elsewhere.
     """
     for part in _PARTS.finditer(name):
-        if part[0] in hosts or _is_host(part[0]):
-            return part[0]
+        for word in (part[0], _OF_HOST.sub(r"\1", part[0])):
+            if word in hosts or _is_host(word):
+                return word
     at = _AT_HOST.search(name)
     return at[1] if at else ""
 

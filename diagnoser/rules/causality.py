@@ -35,6 +35,7 @@ _DETAILS = 40
 """Lines of details that an exception's message may have."""
 _HABIT = 3
 """How often a run has survived an exception before one more of its kind counts as handled."""
+_LIBRARY = re.compile(r"/(?:lib|lib64)/python|-packages/")
 _OF_CHILD = re.compile(r"\b(?:CalledProcessError|ChildProcessError)\b")
 """Classes of Python that say no more than that a child process failed."""
 _MESSAGE = 200
@@ -274,8 +275,18 @@ def _resolve_chains(candidate_set: CandidateSet, run: RunTimeline) -> None:
         links = list(filter(None, map(by_trace.get, chain)))
         if len(links) < 2:
             continue
-        links.remove(_most_informative(links))
+        links.remove(_most_informative(_without_first_tries(links, run.evidence)))
         candidate_set.dismiss(RejectionReason.CHAINED, links.__contains__)
+
+
+def _without_first_tries(links: list[Candidate], evidence: Evidence) -> list[Candidate]:
+    """The exceptions of a chain without those of the very call that failed last: a library that handles one of its
+    errors and calls itself again, as ``mkdir`` for a parent, fails for the reason of the last."""
+    *before, last = links
+    call = evidence.tracebacks[last.trace].frames[-1:]
+    if not _LIBRARY.search("".join(call)):
+        return links
+    return [*(link for link in before if evidence.tracebacks[link.trace].frames[-1:] != call), last]
 
 
 def _chains(evidence: Evidence) -> list[list[int]]:

@@ -710,7 +710,25 @@ def _is_loud(line: Line) -> bool:
     return line.severity not in (None, *_MILD)
 
 
+def _reported(log: _Log) -> CleanEnd | None:
+    """The last report of a process's end, where all are of code 0 and no exception left a program. Who was told to end
+    may leave with 0 as well: then something must say after the order that the work is done."""
+    reports = log.evidence.exits
+    if not reports or any(report.code != 0 for report in reports):
+        return None
+    if any(trace.left_program for trace in log.evidence.tracebacks):
+        return None
+    last = max(map(attrgetter("line"), reports))
+    if log.advanced(log.evidence.lines[last]):
+        return None
+    said = log.evidence.lines[log.spoken : last]
+    if log.orders and not any(log.table.says_end(line.body, closing=True) for line in said):
+        return None
+    return CleanEnd(last, "its process is reported to have ended with code 0", Specificity.CODE)
+
+
 _SOURCES: Mapping[str, _Source] = {
+    "reported": _reported,
     "last words": _last_words,
     "total": _total,
     "results": _results,

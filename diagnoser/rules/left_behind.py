@@ -54,6 +54,7 @@ class Processes:
     turns: numbers of the first and the last line of the loop of each, as far as they are known.
     shared: for each stream, the last shape that each of its processes prints but once, behind its loop.
     silent: those that state no end, came less far than a peer, and last printed what none that came further prints.
+    raised: those that state no end, and whose last words an exception is that left its program.
     found: the loops of the log.
     """
 
@@ -70,6 +71,7 @@ class Processes:
     turns: Mapping[Process, tuple[int, int]] = field(default_factory=dict)
     shared: Mapping[Stream, Template] = field(default_factory=dict)
     silent: frozenset[Process] = frozenset()
+    raised: frozenset[Process] = frozenset()
     found: Loops = field(default_factory=Loops)
 
     def known(self, stream: Stream) -> AbstractSet[Process]:
@@ -94,14 +96,19 @@ class Processes:
         if process is None:
             return all_ended or self.found.all_went_on(line, _TURNS)
         if process not in {*self.loops, *self.steps}:
-            return False
+            return self._all_end_behind(line)
         if self.ends.get(process, 0) > line.number or self.found.went_on(line, 0):
             return True
         return all_ended
 
+    def _all_end_behind(self, line: Line) -> bool:
+        """Whether each of several processes, and so who printed a line, states its end behind it."""
+        known = self.known(line.stream)
+        return len(known) >= _PEERS and all(self.ends.get(process, 0) > line.number for process in known)
+
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
-        processes = {*self.loops, *self.steps, *(self.complaints & self.greetings.keys())}
+        processes = {*self.loops, *self.steps, *self.raised, *(self.complaints & self.greetings.keys())}
         return any(map(self._stopped, _in_stream(stream, processes)))
 
     def speak_for_all(self, stream: Stream) -> bool:
@@ -155,6 +162,8 @@ class Processes:
         if self.ends.get(process, 0) > number:
             return False
         peers = self._peers(process, self.ends)
+        if peers and process in self.raised:
+            return True
         if process in self.steps:
             return self._furthest(peers) - self.steps[process] > _SHORT
         if not peers:
@@ -244,6 +253,7 @@ def find_processes(
         turns=_known_turns(loops, alias),
         shared=_shared_last_words(evidence, of, loops, alias),
         silent=frozenset(_silent(last, reached, ends, last_progress)),
+        raised=frozenset(_raised(evidence, of, last, loops)) - ends.keys(),
         found=found,
     )
 
@@ -474,6 +484,18 @@ def _silent(
         if str(process[1]).startswith(_BY_PID):
             continue  # a helper, and no rank or numbered machine of the job
         if line.number < trained.get(line.stream, 0):
+            yield process
+
+
+def _raised(
+    evidence: Evidence, of: Sequence[Process | None], last: Mapping[Process, Sequence[Line]], loops: Iterable[Loop]
+) -> Iterator[Process]:
+    """The processes among whose last words is an exception that nobody caught. One in front of all steps is of a launch
+    that was tried again."""
+    trained = min([*(point.line for point in evidence.steps), *(loop.first for loop in loops)], default=0)
+    for trace in evidence.tracebacks:
+        process, line = of[trace.raised], evidence.lines[trace.raised]
+        if process and trace.left_program and line.number > trained and line in last[process]:
             yield process
 
 

@@ -202,6 +202,8 @@ _NAME = re.compile(r"\s*[\"']?[A-Za-z_#][\w ./()%#-]{0,60}[\"']?\s*$")
 _VALUE = re.compile(
     r"\s*(?:[\"'].{0,400}[\"']|[-+]?[\d.,:eE+-]{1,40}%?|(?i:nan|inf|true|false|none|null)?|\S{1,80})\s*$"
 )
+_LOGGED = re.compile(r'(?i)"?(?:@?timestamp|date|ts|(?:date)?time)"?[,;\t].{0,400}"?\b(?:line|message|msg|log|body)"?$')
+"""Names of the columns of a log that was exported as a table."""
 _LEAST = 4
 """Fewest lines that are judged: less may be anything."""
 _RUN_SHARE, _DOCUMENT_SHARE, _PROGRAM_SHARE, _PROGRAMS = 0.2, 0.5, 0.8, 4
@@ -381,7 +383,7 @@ def _before_colon(line: str) -> str:
 def _is_table(head: str, text: _Text) -> bool:
     """Whether the first line names columns, and all others fill them."""
     rows = [line for line, _ in text.shapes if line != head]
-    if not rows:
+    if not rows or _LOGGED.match(head):
         return False
     for delimiter in _DELIMITERS:
         names = head.split(delimiter)
@@ -407,5 +409,5 @@ def _programs(text: _Text) -> int:
         match = _SYSTEM_LOG.match(line)
         if match is None:
             return 0
-        programs.add(match["program"])
+        programs.add(match["program"].rstrip("0123456789"))  # ranks are of one
     return len(programs)

@@ -178,7 +178,7 @@ class _CleanEnd:
 
     def _is_belied_by(self, other: Candidate) -> bool:
         """Whether a failure before the end shows that its words are those of a script that prints them in any case."""
-        if not self._is_uncaught_before(other):
+        if not self._is_uncaught_before(other) or self.candidate.specificity is Specificity.CODE:
             return False
         is_near = self.line - other.line <= SAME_STORY
         if self.candidate.is_by_rule:

@@ -38,6 +38,7 @@ _EARLIER = 2
 """Part of what stands before a line in which the loop that the line is of has begun."""
 _WILDCARD = "<*>"
 """Stands in shapes for words; begins those whose lines begin with different words, as those of settings do."""
+_BAR = re.compile(r"\d%\|[^|\n]{0,300}\| {0,4}(\d{1,12})/(\d{1,12}) \[")
 _LETTERS = re.compile(r"[^\W\d_]{2}")
 _SPELLED = re.compile(r"[^\W\d_]{1,100}")
 _SET_UP = re.compile(
@@ -205,9 +206,17 @@ class _Spoken:
     def __init__(self, evidence: Evidence) -> None:
         self._words: dict[str, str] = {}
         self._places = defaultdict[tuple[Stream, str], list[int]](list)
+        self._redrawn: dict[tuple[Stream, int], int] = {}
+        """Lines of a bar -> the one before it with the same count: as it is left, a bar is drawn once more."""
+        newest: dict[tuple[Stream, int | str], tuple[tuple[str, str], int]] = {}
         for line in evidence.lines:
             self._words[line.text] = words_of(line.body)
             self._places[line.stream, _letters_of(self._words[line.text])].append(line.number)
+            for count in _BAR.findall(line.text)[-1:]:
+                before, number = newest.get(line.speaker, (("", ""), 0))
+                if before == count:
+                    self._redrawn[line.stream, line.number] = number
+                newest[line.speaker] = count, line.number
 
     def only_turns(self, loops: Iterable[Loop], template: Template) -> Iterator[Loop]:
         """The loops with the words of their lines, and without a last line that only resembles them: a shape without
@@ -215,6 +224,8 @@ class _Spoken:
         words = {self._words[sample] for sample in template.samples if sample in self._words}
         is_vague = _WILDCARD in template.text
         for loop in loops:
+            last = self._redrawn.get((loop.stream, loop.last), loop.last)
+            loop = replace(loop, last=last, kept=tuple(number for number in loop.kept if number <= last))
             if is_vague and loop.process == -1:
                 loop = replace(loop, last=self._last_turn(loop, set(map(_letters_of, words))))
             yield replace(loop, words=frozenset() if is_vague else frozenset(words))

@@ -289,3 +289,9 @@ def test_the_only_silent_rank_of_a_known_size_is_told() -> None:
     assert ranks.only_silent(known, {0, 2}) == 1
     assert ranks.only_silent(known, {0}) is None and ranks.only_silent(unknown, {0, 2}) is None
     assert ranks.only_silent(known, ()) is None
+
+
+def test_a_copied_traceback_is_of_the_rank_that_its_heading_names() -> None:
+    """A checkpoint's error on one rank is raised on all of them."""
+    copied = ["Traceback (most recent call last): (RANK 3)", '  File "/srv/io.py", line 7, in write', "OSError: full"]
+    assert place(log(*copied, ranks=dict.fromkeys(range(3), 0)), 2, alone=False)[0] == 3

@@ -56,3 +56,22 @@ def test_a_rule_in_front_of_a_name_makes_a_heading() -> None:
     """Nothing needs to stand behind the name of the file."""
     sections = sections_of([">>>>>> logs/xq31/hand.0.log", "step 1", ">>>>>> logs/xq41/hand.1.log", "KeyError: 'mask'"])
     assert sections.labelled(4, b"x") == b"logs/xq41/hand.1\x1fx"
+
+
+def test_headings_are_read_behind_what_a_collector_puts_in_front() -> None:
+    """A time or a record of JSON is no part of the heading, and the name of a machine may end in a process's number."""
+    log = list[str]()
+    for step in range(3):
+        for rank in range(2):
+            log += [f"==> logs/gpu-2{rank}.{rank}.log <==", f"step {step} loss 2.{step}"]
+    for around in ('{{"log":"{}","stream":"stdout"}}', "2026-01-02T03:04:05+0000 {}"):
+        compressor = Compressor()
+        compressor.feed(LineBlock(Stream(), "\n".join(map(around.format, log)).encode()))
+        last = digest(compressor.take()).lines[-1]
+        assert (last.body, last.rank, last.node) == ("step 2 loss 2.2", 1, "gpu-21")
+
+
+def test_the_only_host_of_a_command_is_known_and_its_verdict_is_no_part_of_the_last_line() -> None:
+    """Ansible writes the status of a command right behind what it printed."""
+    sections = sections_of(["cn17 | FAILED | rc=1 >>", "KeyError: 'x'non-zero return code"])
+    assert sections.labelled(2, b"KeyError: 'x'non-zero return code") == b"cn17\x1fKeyError: 'x'"

@@ -584,7 +584,7 @@ def test_who_breaks_off_short_of_the_total_of_a_peer_says_why_the_run_failed(end
 
 
 def test_a_reported_code_of_0_outweighs_what_was_survived() -> None:
-    """Also where a helper was told to end, if the program says that its work is done; not where an exception left it."""
+    """Also where a helper was told to end, if the program says that its work is done, but not where one left it."""
     survived = ["Traceback (most recent call last):", '  File "/srv/data.py", line 7, in read', "KeyError: 'mask'"]
     ended = ["INFO helper: received SIGTERM", "2031-01-02 03:04:32,678 INFO trainer: done", "cn17.0: exit 0"]
     assert diagnose(*STEPS[:2], *survived, *STEPS[2:], *ended).type is T.COMPLETED
@@ -604,7 +604,7 @@ def test_an_exception_that_left_a_rank_is_not_made_good_by_the_end_of_its_peer()
 def test_a_library_that_tries_again_fails_for_the_last_reason() -> None:
     """The call that handled the first error is the one that raised the last."""
     call = '  File "/usr/lib/python3.11/pathlib.py", line 1116, in mkdir'
-    first = ["Traceback (most recent call last):", call, "FileNotFoundError: [Errno 2] No such file or directory: 'a/b'"]
+    first = ["Traceback (most recent call last):", call, "FileNotFoundError: [Errno 2] No such file or directory: 'a'"]
     link = ["", "During handling of the above exception, another exception occurred:", ""]
     last = ["Traceback (most recent call last):", '  File "/srv/train.py", line 7, in <module>', call]
     run = diagnose(*first, *link, *last, "PermissionError: [Errno 13] Permission denied: 'a'")

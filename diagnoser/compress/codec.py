@@ -5,6 +5,7 @@ memory of what it reads at once.
 """
 
 import math
+from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from heapq import merge
@@ -68,16 +69,17 @@ def from_bytes(data: bytes, limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
 
 def read_together(pieces: Sequence[bytes], limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:
     """All deltas as one, which must be brought under its limits where they are several. Raises BadInput."""
-    delta = Delta(limits)
+    delta = None
     for start in range(0, len(pieces), _AT_ONCE):
         try:
             part = _merged(list(map(_parts, pieces[start : start + _AT_ONCE])), limits)
         except (zstandard.ZstdError, KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
             raise BadInput(f"not a delta: {error}") from error
-        if len(pieces) <= _AT_ONCE:
-            return part
-        delta.add(part)
-    return delta
+        if delta is None:
+            delta = part
+        else:
+            delta.add(part)
+    return delta or Delta(limits)
 
 
 def _parts(data: bytes) -> tuple[dict[str, Any], _Entries, _Entries]:
@@ -163,6 +165,12 @@ class _Read:
         self.held = _Held()
         self.text: Callable[[str], bytes] = cache(str.encode)
         self.stream = cache(_stream)
+        self._columns: dict[tuple[str, bytes], array[Any]] = {}
+
+    def numbers(self, kind: str, values: Sequence[Any]) -> "array[Any]":
+        """A column of bare numbers, one for all streams with the same."""
+        column = array(kind, values)
+        return self._columns.setdefault((kind, column.tobytes()), column)
 
 
 def _shared(read: _Read, parts: Sequence[list[Any]]) -> StreamDelta:
@@ -171,8 +179,9 @@ def _shared(read: _Read, parts: Sequence[list[Any]]) -> StreamDelta:
     share = StreamDelta(join(map(tuple, ranges)), least=read.held[tuple(sorted(set(least))[:LEAST])])
     if by_number := {row[0]: row for row in sorted(rows, key=itemgetter(0))}:
         numbers, texts, *codes, times, received = zip(*by_number.values(), strict=True)
-        held = map(read.held.__getitem__, codes)
-        share.rows = RowColumns((numbers, tuple(map(read.text, texts)), *held, times, received))
+        held = map(read.held.__getitem__, (tuple(map(read.text, texts)), *codes))
+        bare = map(read.numbers, "qdd", (numbers, times, received))
+        share.rows = RowColumns((next(bare), *held, *bare))
     for number, voice, dialect, line, time, received, own in points:
         share.points[number] = PointRow(number, voice, dialect, read.text(line), time, received, _own_point(own))
     for voice, ranks in voices:

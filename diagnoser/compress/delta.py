@@ -74,7 +74,7 @@ class RowColumns(Mapping[int, DeltaRow]):
         """columns: the fields of ``DeltaRow`` in their order, by ascending line number."""
         numbers, texts, voices, kinds, signatures, times, received = columns
         # As bare numbers where ranks differ, and as what may be shared where they do not.
-        numbers, times, received = array("q", numbers), array("d", times), array("d", received)
+        numbers, times, received = _plain("q", numbers), _plain("d", times), _plain("d", received)
         self.columns = numbers, texts, voices, kinds, signatures, times, received
 
     @classmethod
@@ -104,6 +104,8 @@ class RowColumns(Mapping[int, DeltaRow]):
         return compress(zip(numbers, signatures, strict=True), signatures)
 
     def last_of_voices(self) -> dict[str, int]:
+        if not any(self.columns[2]):
+            return {"": self.columns[0][-1]} if self else {}
         return dict(zip(self.columns[2], self.columns[0], strict=True))
 
     def joined(self, other: "RowColumns") -> "RowColumns":
@@ -115,6 +117,11 @@ class RowColumns(Mapping[int, DeltaRow]):
         if self.columns[0][-1] < other.columns[0][0]:
             return RowColumns(list(map(add, self.columns, other.columns)))
         return RowColumns.of({**self, **other})
+
+
+def _plain(kind: str, values: Sequence[Any]) -> "array[Any]":
+    """A column of bare numbers, the same where it is one."""
+    return values if isinstance(values, array) else array(kind, values)
 
 
 class PointRow(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
 from typing import TypeVar
 from zlib import crc32
@@ -29,7 +29,7 @@ class Chosen:
     def __init__(self, delta: Delta) -> None:
         self.streams: list[Stream] = sorted(delta.shares)
         self._shares = list(map(delta.shares.__getitem__, self.streams))
-        self._names = list(map(repr, self.streams))
+        self._name = cache(lambda index: repr(self.streams[index]))
         self._limits = delta.limits
         self.essential: set[Spot] = set()
         self.full = False
@@ -65,7 +65,7 @@ class Chosen:
         self.essential.update(chosen)
         if budget.voices and len(group) > len(chosen):
             firsts = {(self.row(spot).voice, spot[1]): spot for spot in reversed(group)}
-            spots = {f"{voice}\0{self._names[index]}": spot for (voice, index), spot in firsts.items()}
+            spots = {f"{voice}\0{self._name(index)}": spot for (voice, index), spot in firsts.items()}
             self.essential.update(of_smallest_hash(spots, budget.voices))
 
     def _context(self, ends: set[Spot]) -> set[Spot]:
@@ -98,21 +98,34 @@ def apply_limits(delta: Delta) -> Delta:
         delta.caps.add(Cap.SHAPES)
         delta.shapes = _only(delta.shapes, sorted(delta.shapes)[: limits.shapes])
     if delta.lines > limits.small:
-        chosen = Chosen(delta)
-        if chosen.full:
+        signatures = set[int]()
+        for share in delta.shares.values():
+            signatures.update(signature for _, signature in share.rows.signatures())
+        if len(signatures) > limits.signatures:
             delta.caps.add(Cap.LINES)
-        numbers_kept = defaultdict[int, set[int]](set)
-        for number, index in (*chosen.essential, *chosen.context):
-            numbers_kept[index].add(number)
-        for index, stream in enumerate(chosen.streams):
-            share = delta.shares[stream]
-            if len(share.ranges) == 1 and share.ranges[0][1] - share.ranges[0][0] < 2 * limits.window:
-                continue  # all of its lines are near its edges
-            numbers = numbers_kept[index] | _edges(share, limits.window) | _tails(share, limits)
-            share.rows = FilledRows(_only(share.rows, sorted(numbers)))
+        _choose_rows(delta)
     for share in delta.shares.values():
         delta.caps |= _bound_series(share, limits)
     return delta
+
+
+def _choose_rows(delta: Delta) -> None:
+    """Keep of each stream the rows that are chosen, near its edges, or the last of a voice."""
+    long = [stream for stream, share in delta.shares.items() if not _is_all_edges(share, delta.limits)]
+    if not long:
+        return
+    chosen, numbers_kept = Chosen(delta), defaultdict[Stream, set[int]](set)
+    for number, index in (*chosen.essential, *chosen.context):
+        numbers_kept[chosen.streams[index]].add(number)
+    for stream in long:
+        share = delta.shares[stream]
+        numbers = numbers_kept[stream] | _edges(share, delta.limits.window) | _tails(share, delta.limits)
+        share.rows = FilledRows(_only(share.rows, sorted(numbers)))
+
+
+def _is_all_edges(share: StreamDelta, limits: CompressorLimits) -> bool:
+    """Whether all lines of a stream are near its edges."""
+    return len(share.ranges) == 1 and share.ranges[0][1] - share.ranges[0][0] < 2 * limits.window
 
 
 def merge(deltas: Iterable[Delta], limits: CompressorLimits = DEFAULT_LIMITS) -> Delta:

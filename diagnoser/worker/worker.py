@@ -18,6 +18,7 @@ from structlog.contextvars import bound_contextvars
 from diagnoser.adapters.sql.work import WorkRepository
 from diagnoser.compress import AttemptLog
 from diagnoser.diagnosis.attempt_logs import AttemptLogs
+from diagnoser.diagnosis.collection_pause import collection_paused
 from diagnoser.diagnosis.context import DiagnosisContext
 from diagnoser.diagnosis.evidence_collection import EvidenceCollection
 from diagnoser.diagnosis.llm_stage import LLMStage
@@ -237,9 +238,10 @@ class Worker:
         log: where it is loaded already. limit: how long the run may be silent, where that was asked.
         """
         started, key = self.clock(), claim.attempt.key
-        log = log or await self.logs.load(key)
-        facts = await self.context.facts(claim)
-        diagnosis = await self.analysis.analyze(log, facts)
+        with collection_paused():  # what was read stays until it is judged
+            log = log or await self.logs.load(key)
+            facts = await self.context.facts(claim)
+            diagnosis = await self.analysis.analyze(log, facts)
         if claim.attempt.ended is None and await self.store.hand_back_ended(claim):
             return ClaimResult.ENDED_MEANWHILE
         if not is_sound(claim, diagnosis):

@@ -51,11 +51,10 @@ def find_sections(lines: Sequence[tuple[int, str]], counted: Sequence[tuple[str,
     counted: a line of each shape of the stream, and how many lines have that shape.
     """
     for headings in sorted(_headings(lines), key=len, reverse=True):
-        if len(set(headings.values())) < 2 and not all(
-            _STATUS.match(line) for number, line in lines if number in headings
-        ):
+        texts = [line for number, line in lines if number in headings]
+        if len(set(headings.values())) < 2 and not all(map(_STATUS.match, texts)):
             continue
-        shapes = {stream_names.skeleton(line) for number, line in lines if number in headings}
+        shapes = set(map(stream_names.skeleton, texts))
         if sum(count for line, count in counted if stream_names.skeleton(line) in shapes) <= len(headings):
             return Sections(tuple(headings), tuple(headings.values()))
     return Sections()

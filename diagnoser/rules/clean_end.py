@@ -714,9 +714,9 @@ def _reported(log: _Log) -> CleanEnd | None:
     """The last report of a process's end, where all are of code 0 and no exception left a program. Who was told to end
     may leave with 0 as well: then something must say after the order that the work is done."""
     reports = log.evidence.exits
-    if not reports or any(report.code != 0 for report in reports):
+    if set(map(attrgetter("code"), reports)) != {0}:
         return None
-    if any(trace.left_program for trace in log.evidence.tracebacks):
+    if any(map(attrgetter("left_program"), log.evidence.tracebacks)):
         return None
     last = max(map(attrgetter("line"), reports))
     if log.advanced(log.evidence.lines[last]):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
+from operator import attrgetter
 
 from diagnoser.model import Evidence, Line, Severity, Stream, Template
 from diagnoser.model.choice import single
@@ -104,7 +105,9 @@ class Processes:
     def _all_end_behind(self, line: Line) -> bool:
         """Whether each of several processes, and so who printed a line, states its end behind it."""
         known = self.known(line.stream)
-        return len(known) >= _PEERS and all(self.ends.get(process, 0) > line.number for process in known)
+        if len(known) < _PEERS or not known <= self.ends.keys():
+            return False
+        return min(map(self.ends.__getitem__, known)) > line.number
 
     def unfinished(self, stream: Stream) -> bool:
         """Whether a process that trained, or complained before it could, stopped before its peers ended."""
@@ -492,7 +495,8 @@ def _raised(
 ) -> Iterator[Process]:
     """The processes among whose last words is an exception that nobody caught. One in front of all steps is of a launch
     that was tried again."""
-    trained = min([*(point.line for point in evidence.steps), *(loop.first for loop in loops)], default=0)
+    begins = chain(map(attrgetter("line"), evidence.steps), map(attrgetter("first"), loops))
+    trained = min(begins, default=0)
     for trace in evidence.tracebacks:
         process, line = of[trace.raised], evidence.lines[trace.raised]
         if process and trace.left_program and line.number > trained and line in last[process]:

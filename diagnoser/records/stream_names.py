@@ -193,10 +193,15 @@ def number_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collec
         return None  # they are numbered on each host anew
     bare = list(filter(_BARE.fullmatch, numbered))
     if 1 < len(bare) < len(numbered):
-        rule = number_rule(bare, stated, sizes)
+        rule = _first_rule(bare, stated, sizes)
         return replace(rule, is_bare=True) if rule else None
-    for rule in _rules(numbered):
-        ranks = {name: rule.rank(name) for name in (*numbered, *stated)}
+    return _first_rule(numbered, stated, sizes)
+
+
+def _first_rule(names: Collection[str], stated: Mapping[str, int], sizes: Collection[int]) -> NumberRule | None:
+    """The first rule by which each name has a rank of its own, as the streams state it or as ranks are counted."""
+    for rule in _rules(names):
+        ranks = {name: rule.rank(name) for name in (*names, *stated)}
         if not _are_ranks(ranks):
             continue
         if stated:

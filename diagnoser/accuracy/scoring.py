@@ -137,8 +137,11 @@ class AccuracyReport:
     misses: tuple[ScoredVerdict, ...] = field(default=(), repr=False)
 
 
-def score_case(label: Label, diagnosis: Diagnosis) -> ScoredVerdict:
-    """Compare a diagnosis with its label."""
+def score_case(label: Label, diagnosis: Diagnosis, shift: int = 0) -> ScoredVerdict:
+    """Compare a diagnosis with its label.
+
+    shift: lines of a healthy log that were put before the case.
+    """
     category = diagnosis.category == label.category
     type_ = diagnosis.type == label.type
     if not label.type_visible:
@@ -157,8 +160,8 @@ def score_case(label: Label, diagnosis: Diagnosis) -> ScoredVerdict:
         type=type_,
         type_also=type_ or diagnosis.type in label.also,
         action=action in (label.recovery, *_BESIDES.get(label.type, ())),
-        root=_right_line(label, _root(diagnosis)),
-        root_top3=_right_line(label, _top(diagnosis)),
+        root=_right_line(label, _root(diagnosis), shift),
+        root_top3=_right_line(label, _top(diagnosis), shift),
         rank=_right_rank(label, diagnosis),
         node=_right_node(label, diagnosis),
         false_cordon=cordon and label.recovery not in _NODE_GIVEN_AWAY,
@@ -297,12 +300,12 @@ def _top(diagnosis: Diagnosis) -> list[tuple[int, str]]:
     return (root + others)[:3]
 
 
-def _right_line(label: Label, lines: Sequence[tuple[int, str]]) -> bool | None:
+def _right_line(label: Label, lines: Sequence[tuple[int, str]], shift: int) -> bool | None:
     """Whether one of the lines shows the event of the cause, by its number or by its text; None where no line does."""
     if not label.root_lines:
         return None
     event = {*label.root_lines, *label.event_lines}
-    if any(line in event for line, _ in lines):
+    if any(line - shift in event for line, _ in lines):
         return True
     root = label.root_text.split()
     if not root:

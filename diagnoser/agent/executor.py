@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -107,6 +108,8 @@ class Executor(Generic[S]):
         """Carry out a plan, and report how it ended; None when another agent has it. Raises Unavailable when the
         service is away: the lease then runs out, and whoever takes over goes on from what the cluster shows."""
         plan = claimed.plan
+        if plan["action"] == Action.CHECK_AND_RESUBMIT and plan["id"] not in self.state.checks:
+            self.state.checks.append(plan["id"])
         try:
             await self._report(claimed, "progress")  # the answer to the claim may have come after its lease was over
             end = await self._with_lease(claimed, self._execute(claimed))
@@ -118,8 +121,6 @@ class Executor(Generic[S]):
             await self._report(claimed, state, detail=end.detail[:DETAIL_LENGTH], **fields)
         except (Conflict, NotFound) as error:
             log.warning("plan_taken_away", plan=plan["id"], why=str(error))
-            if plan["action"] == Action.CHECK_AND_RESUBMIT:
-                await self._restore_held_job(claimed)
             return None
         log.info(f"plan_{state}", plan=plan["id"], detail=end.detail)
         return end
@@ -446,20 +447,30 @@ class Executor(Generic[S]):
         await self._report(execution.claimed, "progress", steps=self._steps(results.attempts))
         return results.answers
 
-    async def _restore_held_job(self, claimed: ClaimedPlan) -> None:
-        """Wait for the person whom the guardrails asked after a check. If nobody approves, launch the job that was held
-        again, unchanged."""
-        while (plan := await self.client.plan(claimed.plan["id"]))["state"] == "waiting":
+    async def restore_held_jobs(self) -> None:
+        """Launch jobs again, unchanged, that were held for a check whose plan nobody will carry out any more: a person
+        refused it after the check, or it expired. Never ends."""
+        while True:
+            for plan in tuple(self.state.checks):
+                with suppress(Unavailable):  # it is asked for again
+                    if await self._is_over(plan):
+                        self.state.checks.remove(plan)
             await self.client.pause(PERSON_SECONDS)
-        if plan["state"] not in NOT_CARRIED_OUT:
-            return
+
+    async def _is_over(self, id: str) -> bool:
+        """Tell whether a plan with a check is over; the job that it held is launched again by then."""
         try:
-            reported = {**claimed.plan, "steps": plan.get("steps", ())}
-            spec = replace(self.cluster.spec(reported, "unknown"), nodes=())
-            execution = PlanExecution(claimed, spec, math.inf, reports=False)
-            await self._step_to_end(execution, lambda e, _, state: self.cluster.put_back(e.spec, state, e.attempts))
+            plan = await self.client.plan(id)
+        except NotFound:
+            return True
+        try:
+            if plan["state"] in NOT_CARRIED_OUT:
+                spec = replace(self.cluster.spec(plan, "unknown"), nodes=())
+                execution = PlanExecution(ClaimedPlan(plan, "", math.inf, 0.0), spec, math.inf, reports=False)
+                await self._step_to_end(execution, lambda e, _, state: self.cluster.put_back(e.spec, state, e.attempts))
         except (BadInput, Denied, _GaveUp) as error:
-            log.warning("job_not_put_back", plan=claimed.plan["id"], why=str(error))
+            log.warning("job_not_put_back", plan=id, why=str(error))
+        return plan["state"] not in ("sent", "waiting")
 
     async def _report(self, claimed: ClaimedPlan, state: str, **fields: Any) -> None:
         await self.client.report(claimed.plan["id"], {"token": claimed.token, "state": state, **fields})

@@ -121,6 +121,7 @@ async def run(executor: Executor[S], *duties: Coroutine[Any, Any, None], woken: 
         async with asyncio.TaskGroup() as group:
             for duty in duties:
                 group.create_task(duty)
+            group.create_task(executor.restore_held_jobs())
             group.create_task(_take_plans(executor, group, woken))
     except asyncio.CancelledError:
         log.info("agent_stopped")
@@ -146,7 +147,7 @@ async def _take_plans(executor: Executor[S], group: asyncio.TaskGroup, woken: as
             group.create_task(_carry_out(executor, claimed, turn))
             continue
         turn.release()
-        if woken:
+        if woken and pause == 1.0:  # else it has waited already
             with suppress(TimeoutError):  # a delivery may get lost: ask without one now and then
                 async with asyncio.timeout(WEBHOOK_SECONDS):
                     await woken.wait()

@@ -72,7 +72,7 @@ class JobCheckpoint:
 class AgentState:
     """time: of the last look that told everything, in seconds since the epoch. nodes: by name. jobs, logs: by keys that
     the scheduler's own part chooses. returned: node that this agent gives back -> who asked for it,
-    until that is reported. waits: why jobs wait, or did, by the keys of jobs."""
+    until that is reported. waits: why jobs wait, or did, by the keys of jobs. checks: plans that may hold their job."""
 
     time: float = 0.0
     jobs: dict[str, JobCheckpoint] = field(default_factory=dict)
@@ -80,6 +80,7 @@ class AgentState:
     logs: dict[str, LogOffset] = field(default_factory=dict)
     returned: dict[str, str] = field(default_factory=dict)
     waits: dict[str, str] = field(default_factory=dict)
+    checks: list[str] = field(default_factory=list)
     version: int = VERSION
 
 

@@ -97,11 +97,12 @@ def _gpus(order: Order) -> dict[str, str]:
 def _locked(folder: Path, kind: int = fcntl.LOCK_EX) -> Iterator[int | None]:
     """Take the lock; None where a process of the batch holds it."""
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    taken: int | None = None
     try:
-        fcntl.flock(lock, kind | fcntl.LOCK_NB)
-        yield lock
-    except BlockingIOError:
-        yield None
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+            taken = lock
+        yield taken
     finally:
         os.close(lock)
 

@@ -26,7 +26,7 @@ from diagnoser.model.errors import Conflict
 from diagnoser.model.taxonomy import FailureType
 from diagnoser.model.work import DiagnosisRecord
 from diagnoser.planning.planner import DecisionPlanner
-from diagnoser.recovery import breaker, node_check, plan_states, retry_history, trust
+from diagnoser.recovery import breaker, guardrails, node_check, plan_states, retry_history, trust
 from diagnoser.recovery.node_query import NO_QUERIES, SITE_CHECK, Answer, NodeQueryTable
 from diagnoser.recovery.plan_states import PlanReport
 from diagnoser.recovery.policy import Policy
@@ -348,17 +348,11 @@ class PlanCommands:
     def _within_breaker(self, plan: Plan, history: ClusterHistory, now: float) -> TransitionResult:
         if not plan.nodes:
             return TransitionResult(plan)
-        if plan.history[-1].state is not PlanState.SENT:
+        stopped, trips = guardrails.limited(plan, self.policy, history, now)
+        if stopped is plan:
             return TransitionResult(plan)
-        limits, unleased = self.policy.table.breaker, replace(plan, lease=None)
-        if why := breaker.over_tenant_share(limits, plan, plan.nodes, history, now):
-            return self._stopped(unleased, PlanState.WAITING, PlanReason.TENANT_CAP, why, now)
-        if trip := breaker.decide_trip(limits, plan, plan.nodes, history, now):
-            stopped = self._stopped(unleased, PlanState.WAITING, PlanReason.BREAKER, trip.reason, now)
-            return replace(stopped, trips=(trip,))
-        if why := breaker.why_open(plan, history):
-            return self._stopped(unleased, PlanState.WAITING, PlanReason.BREAKER, why, now)
-        return TransitionResult(plan)
+        stopped = replace(stopped, lease=None)
+        return TransitionResult(stopped, messages=self.planner.alert_plan(stopped, now), trips=trips)
 
 
 def _proofs(check: NodeCheck, faulty: Sequence[str], reason: str, now: float) -> list[NodeProof]:

@@ -42,17 +42,11 @@ def scopes(plan: Plan) -> tuple[str, ...]:
     return plan.cluster, f"{plan.cluster}:{plan.partition}"
 
 
-def why_open(plan: Plan, history: ClusterHistory) -> str:
-    """Say which breakers of the plan have tripped, "" for none."""
-    tripped = history.open.intersection(scopes(plan))
-    return f"the breaker of {', '.join(sorted(tripped))} is open" if tripped else ""
-
-
 def decide_trip(
     limits: BreakerLimits, plan: Plan, nodes: Collection[str], history: ClusterHistory, now: float
 ) -> BreakerState | None:
     """Trip a breaker if ``plan`` takes these nodes out too; None if it may. Breakers that have tripped before are not
-    looked at here: see ``why_open``."""
+    looked at here: see ``guardrails.limited``."""
     for count in _counts(limits, plan, nodes, history, history.past, now):
         out = len(count.out)
         if out <= count.allowed:

@@ -5,6 +5,7 @@ A guardrail only ever makes a plan more careful. Each one that changes a plan le
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from diagnoser.model import (
     AttemptKey,
@@ -107,7 +108,7 @@ def _run_rails(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]
         plan = changed  # an escalation to another action still has to pass the breaker
     if not plan.history:
         plan = _with_change(plan, _explained(plan), case.now)
-    return _within_breaker(_cooled(plan, case), case)
+    return limited(_cooled(plan, case), case.policy, case.history, case.now)
 
 
 def _attempt_closed(plan: Plan, case: _Case) -> Plan | None:
@@ -334,23 +335,23 @@ _RAILS: tuple[_Rail, ...] = (
 )
 
 
-def _within_breaker(plan: Plan, case: _Case) -> tuple[Plan, tuple[BreakerState, ...]]:
+def limited(plan: Plan, policy: Policy, history: ClusterHistory, now: float) -> tuple[Plan, tuple[BreakerState, ...]]:
     """Stop only a plan that would act by itself: one that waits for a person still needs approval anyway."""
     if plan.action not in CORDONS:
         return plan, ()
     if plan.state is not PlanState.SENT:
         return plan, ()
-    limits = case.policy.table.breaker
-    if over := breaker.over_tenant_share(limits, plan, plan.nodes, case.history, case.now):
-        return _waiting(plan, _R.TENANT_CAP, over, case), ()
-    if why := breaker.why_open(plan, case.history):
-        return _waiting(plan, _R.BREAKER, why, case), ()
+    limits, waiting = policy.table.breaker, partial(with_state, plan, PlanState.WAITING, by=DIAGNOSER, now=now)
+    if over := breaker.over_tenant_share(limits, plan, plan.nodes, history, now):
+        return waiting(_R.TENANT_CAP, why=over), ()
+    if tripped := history.open.intersection(breaker.scopes(plan)):
+        return waiting(_R.BREAKER, why=f"the breaker of {', '.join(sorted(tripped))} is open"), ()
     if not plan.nodes:
         return plan, ()  # a check names its nodes later, and asks the breaker then
-    trip = breaker.decide_trip(limits, plan, plan.nodes, case.history, case.now)
+    trip = breaker.decide_trip(limits, plan, plan.nodes, history, now)
     if trip is None:
         return plan, ()
-    return _waiting(plan, _R.BREAKER, trip.reason, case), (trip,)
+    return waiting(_R.BREAKER, why=trip.reason), (trip,)
 
 
 def _cooled(plan: Plan, case: _Case) -> Plan:

@@ -18,7 +18,7 @@ import pytest
 from diagnoser.adapters.sql.store import SqlStore
 from diagnoser.evaluations.batch_folder import results, write_order
 from diagnoser.evaluations.coordinator import CoordinatorSettings
-from diagnoser.evaluations.local import LocalExecutor
+from diagnoser.evaluations.local import LocalExecutor, _locked
 from diagnoser.model.errors import Unavailable
 from diagnoser.model.evaluations import BatchKind, BatchState, Node, RunState, ShardState, TrialState
 from diagnoser.ports import Command, Order, OrderState, OrderStatus
@@ -59,6 +59,12 @@ async def test_two_coordinators_do_the_work_of_one(store: SqlStore, tmp_path: Pa
     check(first)
     assert first.trials == second.trials
     assert set(completions(tmp_path).values()) == {1}
+
+
+def test_an_error_under_the_lock_of_a_batch_is_the_one_that_is_raised(tmp_path: Path) -> None:
+    """A fork that finds no resources (EAGAIN) is no lock that somebody else holds."""
+    with pytest.raises(BlockingIOError, match="no processes left"), _locked(tmp_path):
+        raise BlockingIOError("no processes left")
 
 
 class DyingNode(LocalExecutor):

@@ -169,6 +169,7 @@ class Agent(Process):
         clock = asyncio.get_running_loop().time
         executor = Carrier(client, cluster, self.name, clock, self.now, state=state)
         self.spawn(observer.run(8.0))
+        self.spawn(executor.restore_held_jobs())
         self.spawn(runtime._take_plans(executor, self, self.woken))  # type: ignore[arg-type]
 
     def create_task(self, work: Any) -> "asyncio.Task[Any]":

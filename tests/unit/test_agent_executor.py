@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
 
-from diagnoser.agent import executor, repair_evidence
+from diagnoser.agent import executor, repair_evidence, runtime, state_file
 from diagnoser.agent.api_client import ApiClient, ClaimedPlan, _seconds_left
 from diagnoser.agent.cluster import AskResults, Cluster, NodeQuestion
 from diagnoser.agent.executor import Executor
@@ -21,7 +22,7 @@ from diagnoser.agent.plan_spec import PlanSpec
 from diagnoser.agent.slurm.commands import run
 from diagnoser.agent.state_file import AgentState, JobCheckpoint
 from diagnoser.agent.uncordon import give_back
-from diagnoser.model.errors import BadInput, Unavailable
+from diagnoser.model.errors import BadInput, Denied, Unavailable
 from diagnoser.recovery.node_query import NO_QUERIES, NodeQueryTable
 from tests.unit.memory_cluster import Fault, MemoryCluster, MemoryJob, MemoryScheduler
 
@@ -116,7 +117,7 @@ class Service:
             return httpx.Response(200, json={"reason": "bad_checkpoint", "state": "sent", "history": [{"why": why}]})
         if path.endswith("/plans/p1"):
             self.waits -= 1
-            return httpx.Response(200, json={"state": "waiting" if self.waits >= 0 else self.after})
+            return httpx.Response(200, json=CHECK | {"state": "waiting" if self.waits >= 0 else self.after})
         return httpx.Response(200, json={"type": "ecc_error", "outcome": self.outcome})
 
     def _after(self, body: dict[str, Any]) -> httpx.Response:
@@ -648,8 +649,9 @@ async def test_clean_answers_are_followed_by_pairs() -> None:
 
 async def test_a_check_that_proves_nothing_leaves_the_job_to_a_person() -> None:
     """Nothing is cordoned; when the person refuses, the job that was held runs again."""
-    cluster = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")}))
-    service = await carried_out(cluster, Service(queries=[query("n1")], unproven=True, waits=2), CHECK)
+    cluster, state = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")})), AgentState()
+    service = await carried_out(cluster, Service(queries=[query("n1")], unproven=True, waits=2), CHECK, state=state)
+    await restored(cluster, service, state)
     assert cluster.scheduler.asked == ["hold seven", "free", LAUNCH]
     assert cluster.scheduler.jobs["seven"].nodes == ("n1", "n2")
     assert all(report["state"] == "progress" for report in service.reports)
@@ -693,8 +695,9 @@ async def test_an_agent_without_a_check_program_asks_all_the_same() -> None:
 
 async def test_clean_answers_alone_leave_an_unproven_suspect_to_a_person() -> None:
     """Without a check program nothing else can clear or prove it: the job stays held until the person has decided."""
-    cluster = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")}), checks=False)
-    service = await carried_out(cluster, Service(queries=[query("n1")], unproven=True, waits=2), CHECK)
+    cluster, state = MemoryCluster(scheduler(said={"n1": printed("gpu_ecc", "0")}), checks=False), AgentState()
+    service = await carried_out(cluster, Service(queries=[query("n1")], unproven=True, waits=2), CHECK, state=state)
+    await restored(cluster, service, state)
     assert (service.able["pairs"], service.waits) == (False, -1)
     assert cluster.scheduler.asked == ["hold seven", "free", LAUNCH]
 
@@ -757,18 +760,70 @@ async def test_an_agent_that_cannot_renew_its_lease_stops() -> None:
     assert cluster.scheduler.asked == ["hold seven", "free"]
 
 
+async def restored(cluster: MemoryCluster, service: Service, state: AgentState) -> None:
+    """Some turns of an agent that was killed and started again: it knows what the last one has saved."""
+    http = httpx.AsyncClient(transport=httpx.MockTransport(service.answer), base_url="http://diagnoser.test")
+    pause = AsyncMock(side_effect=[None] * 9)
+    known = (False, COMMANDS, state_file.decode(state_file.encode(state)))
+    async with http:
+        made = Executor(ApiClient(http, pause), cluster, "memory@host", lambda: 0.0, lambda: 1000.0, *known)
+        with pytest.raises(StopAsyncIteration):
+            await made.restore_held_jobs()
+
+
 @pytest.mark.usefixtures("fast_heartbeat")
-@pytest.mark.parametrize(("after", "state"), [("refused", "running"), ("sent", "held")])
+@pytest.mark.parametrize(("after", "state"), [("refused", "running"), ("expired", "running"), ("sent", "held")])
 async def test_a_plan_that_is_taken_away_stops_and_its_job_is_put_back(after: str, state: str) -> None:
-    """Once it is clear that nobody will carry it out; as long as a person may still say yes, it is waited for."""
-    service = Service(waits=3, after=after)
+    """Once it is clear that nobody will carry it out, also by an agent that was killed and started again meanwhile; as
+    long as a person may still say yes, it is waited for."""
+    service, saved = Service(waits=3, after=after), AgentState()
     cluster = MemoryCluster(scheduler(gate=asyncio.Event()))  # the check never ends
-    task = asyncio.create_task(carried_out(cluster, service, CHECK))
+    task = asyncio.create_task(carried_out(cluster, service, CHECK, state=saved))
     await service.heard.wait()
     service.gone = True
     await task
-    assert (cluster.scheduler.jobs["seven"].state, service.waits) == (state, -1)
+    assert (cluster.scheduler.jobs["seven"].state, service.waits) == ("held", 3)
+    await restored(cluster, service, saved)
+    assert cluster.scheduler.jobs["seven"].state == state
+    assert cluster.scheduler.asked.count(LAUNCH) == (state == "running")
     assert all(report["state"] == "progress" for report in service.reports)
+
+
+@dataclass
+class Claims(Service):
+    """Answers claims in turn, then refuses the token."""
+
+    claims: list[httpx.Response] = field(default_factory=list)
+
+    def answer(self, request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/plans/claim"):
+            return Service.answer(self, request)
+        return self.claims.pop(0) if self.claims else httpx.Response(401)
+
+    async def serve(self, woken: asyncio.Event | None = None) -> None:
+        """Until the agent has asked for one plan more than there are answers."""
+        http = httpx.AsyncClient(transport=httpx.MockTransport(self.answer), base_url="http://diagnoser.test")
+        async with http, asyncio.timeout(20), asyncio.TaskGroup() as group:
+            made = Executor(ApiClient(http), MemoryCluster(scheduler()), "a", lambda: 0.0, lambda: 1000.0)
+            with pytest.raises(Denied):
+                await runtime._take_plans(made, group, woken)
+
+
+async def test_a_plan_that_waits_for_a_person_leaves_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next plan is claimed before anybody decides."""
+    monkeypatch.setattr(runtime, "PLANS_AT_ONCE", 1)
+    plans = [CHECK | {"id": id, "expires": "2100-01-01T00:00:00Z"} for id in ("p1", "p2")]
+    answers = [httpx.Response(200, json={"plan": plan, "token": "t", "lease_seconds": 60.0}) for plan in plans]
+    service = Claims(claims=answers, waits=10**9, unproven=True)
+    await service.serve()
+    assert len(service.results) == 2
+
+
+async def test_a_claim_that_failed_is_tried_again_after_its_own_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent with a webhook does not wait for a delivery as well, which may be lost."""
+    monkeypatch.setattr(runtime, "WEBHOOK_SECONDS", 1e9)
+    monkeypatch.setattr(runtime, "LONGEST_WAIT", 0.0)
+    await Claims(claims=[httpx.Response(409, json={"detail": "taken"})]).serve(asyncio.Event())
 
 
 async def test_only_our_cordons_are_given_back() -> None:

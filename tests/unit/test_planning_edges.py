@@ -235,7 +235,12 @@ def test_a_check_that_nobody_vouches_for_asks_a_person() -> None:
 @pytest.mark.parametrize(
     ("history", "reason", "why", "trips"),
     [
-        (ClusterHistory(open=frozenset({"east"})), PlanReason.BREAKER, "the breaker of east is open", []),
+        (
+            ClusterHistory(past=(made(job="o", tenant="blue", nodes=("x",)),), open=frozenset({"east"})),
+            PlanReason.BREAKER,
+            "the breaker of east is open",
+            [],
+        ),
         (
             ClusterHistory(past=(made(job="o", tenant="blue", nodes=("x",)),)),
             PlanReason.BREAKER,
@@ -254,7 +259,8 @@ def test_a_check_that_nobody_vouches_for_asks_a_person() -> None:
 def test_a_verdict_beyond_the_breaker_waits(
     history: ClusterHistory, reason: PlanReason, why: str, trips: list[str]
 ) -> None:
-    """An open breaker, one that this verdict trips, or the tenant's share: a person approves, and is told why."""
+    """An open breaker, which does not trip again, one that this verdict trips, or the tenant's share: a person
+    approves, and is told why."""
     check = replace(check_of(), round=2, groups=(("n1", "n3"),), healthy=("n3", "n4"), open=("n1",), rounds=FIRST_ROUND)
     result = judged(made(check=check), [PairResult(("n1", "n3"), False, 1.0)], replace(history, fleet={"east": 10}))
     after = result.plan

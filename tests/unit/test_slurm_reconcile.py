@@ -275,3 +275,22 @@ def test_a_plan_with_foreign_parts_is_refused(bad: dict[str, Any]) -> None:
     """A job of another cluster, an id or a name that could be an option, a value that ends its variable early."""
     with pytest.raises(BadInput):
         CLUSTER.spec(plan(**bad), "ecc_error")
+
+
+@pytest.mark.parametrize(
+    ("dependency", "requeued", "copied"),
+    [
+        ("afterok:7(failed)", "afterok:7", "afterok:9"),
+        ("afterany:3(unfulfilled),afterok:7(failed)", "afterany:3,afterok:7", "afterany:3,afterok:9"),
+        ("afterok:7(unfulfilled)", "", "afterok:9"),
+        ("afterok:17(failed),afterok:7_*(failed),afternotok:7(failed)", "", ""),
+    ],
+)
+def test_what_waits_for_a_success_waits_for_the_next_launch(dependency: str, requeued: str, copied: str) -> None:
+    """Only jobs of the same user that still wait, and name this very job; what else they wait for stays."""
+    waiting = replace(FAILED, number=8, state="PENDING", dependency=dependency)
+    for copy, renewed in ((None, requeued), (replace(FAILED, number=9), copied)):
+        expected = scontrol("update", "jobid=8", f"dependency={renewed}") if renewed else None
+        assert reconcile.renewal(waiting, FAILED, copy) == expected
+        for another in (replace(waiting, uid=1002), replace(waiting, state="RUNNING")):
+            assert reconcile.renewal(another, FAILED, copy) is None

@@ -74,7 +74,8 @@ class SlurmCluster:
         script = str(self.folder / f"{number}.sh")
         state = SlurmState(job, copy, self.user, script, self._busy(jobs.values(), number), reserved)
         links = (candidate for candidate in jobs.values() if job and not copies and candidate.goes_on_for(job))
-        return replace(state, next_link=next(links, None))
+        renewals = (reconcile.renewal(other, job, copy) for other in jobs.values() if job)
+        return replace(state, next_link=next(links, None), renewals=tuple(filter(None, renewals)))
 
     def cordon(self, spec: PlanSpec, node: NodeRecord) -> Command:
         return scontrol("update", f"nodename={node.name}", "state=drain", f"reason={spec.reason}")

@@ -45,7 +45,7 @@ class JobRecord:
     ``output`` are sent for, where several write to it, as nobody can tell whose a line is; 0: this one. arguments: of
     its script. array, task: number of the array that it is a task of, 0 for none, and which one, -1 before it has its
     own record. leader: number of the heterogeneous job that it is a later component of, 0 for none. eligible: since
-    when nothing that it depends on keeps it from its start.
+    when nothing that it depends on keeps it from its start. dependency: on other jobs, as Slurm writes it.
     """
 
     number: int
@@ -81,6 +81,7 @@ class JobRecord:
     task: int = -1
     leader: int = 0
     eligible: float = 0.0
+    dependency: str = ""
 
     @property
     def target(self) -> str:
@@ -297,6 +298,7 @@ def _job(row: Mapping[str, Any]) -> JobRecord:
         task=_task(row),
         leader=_number(row.get("het_job_id")) if _number(row.get("het_job_offset")) else 0,
         eligible=float(_number(row.get("eligible_time"))),
+        dependency=_text(row, "dependency"),
     )
 
 

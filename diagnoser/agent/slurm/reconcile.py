@@ -24,7 +24,7 @@ class SlurmState:
 
     user: whom Slurm knows this process as. script: where the job's stored batch script may be written. busy: nodes on
     which other jobs run. reserved: nodes that are kept for the plan's check. next_link: the job that its user queued to
-    go on where this one ends.
+    go on where this one ends. renewals: commands for jobs that its user queued to begin once it has succeeded.
     """
 
     job: JobRecord | None
@@ -35,6 +35,7 @@ class SlurmState:
     reserved: tuple[str, ...] = ()
     held: str = ""
     next_link: JobRecord | None = None
+    renewals: tuple[Command, ...] = ()
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -183,11 +184,29 @@ def _requeue_and_hold(spec: PlanSpec, job: JobRecord, reserved: tuple[str, ...],
     return _wait_or_done(spec, job, attempts, command) or step
 
 
+def renewal(waiting: JobRecord, job: JobRecord, copy: JobRecord | None) -> Command | None:
+    """Have a job of the same user, queued with ``afterok``, wait for the new launch; None for any other job.
+
+    Slurm does not look again at a dependency that has failed, whatever comes of a requeue, unless it is set anew.
+    """
+    if (waiting.state, waiting.uid) != ("PENDING", job.uid):
+        return None
+    launched, lost = (copy.number, r"\w+") if copy else (job.target, "failed")
+    renewed, count = re.subn(rf"\bafterok:{job.target}\({lost}\)", f"afterok:{launched}", waiting.dependency)
+    dependency = re.sub(r"\(\w+\)", "", renewed)
+    return scontrol("update", f"jobid={waiting.number}", f"dependency={dependency}") if count else None
+
+
+def _renew(state: SlurmState, attempts: Attempts, end: Done) -> NextStep:
+    """Renew what waits for the job's success once it is launched; one that Slurm refuses is shown with the steps."""
+    return next((Run(command) for command in state.renewals if not attempts.codes(command)), end)
+
+
 def relaunch(spec: PlanSpec, state: SlurmState, attempts: Attempts) -> NextStep:
     """Launch the job again: by a requeue, or as a new job where Slurm refuses that or its variables change."""
     job = state.job
     if state.copy is not None:
-        return _replace_by_copy(spec, job, state.copy)
+        return _replace_by_copy(spec, state, state.copy, attempts)
     if job is None:
         return _forgotten(spec)
     if job.attempt < spec.attempt:
@@ -211,12 +230,12 @@ def _needs_new_job(spec: PlanSpec, job: JobRecord, attempts: Attempts) -> bool:
     return attempts.refusal(scontrol("requeuehold", job.target)) is not None
 
 
-def _replace_by_copy(spec: PlanSpec, job: JobRecord | None, copy: JobRecord) -> NextStep:
+def _replace_by_copy(spec: PlanSpec, state: SlurmState, copy: JobRecord, attempts: Attempts) -> NextStep:
     """The copy waits for the end of the job that it replaces: end that one, where it runs or would run again."""
-    if job is not None and job.takes_nodes(spec.attempt):
-        return Run(Command(("scancel", job.target)))
+    if state.job is not None and state.job.takes_nodes(spec.attempt):
+        return Run(Command(("scancel", state.job.target)))
     requeued = f"{spec.job.rpartition('-')[0]}-{copy.number}"
-    return Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued)
+    return _renew(state, attempts, Done(True, f"submitted anew as job {copy.number}: {copy.state.lower()}", requeued))
 
 
 def _left_alone(job: JobRecord, next_link: JobRecord | None) -> str:
@@ -301,7 +320,7 @@ def _after_requeue(spec: PlanSpec, job: JobRecord, state: SlurmState, attempts: 
         return Done(False, f"launch {job.attempt} was cancelled")
     verbs = {attempt.command.words[1] for attempt in attempts if attempt.code == 0}
     how = "found" if verbs.isdisjoint({"requeue", "requeuehold"}) else "requeued"
-    return Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job)
+    return _renew(state, attempts, Done(True, f"launch {job.attempt} {how}: {job.state.lower()}", spec.job))
 
 
 def _is_still_held(spec: PlanSpec, job: JobRecord) -> bool:

@@ -118,9 +118,33 @@ def test_the_next_link_of_a_chain_goes_on_alone(cluster: Cluster, tmp_path: Path
         assert (cluster.state(job)[0], cluster.state(link)[0]) == ("FAILED", "RUNNING")
 
 
+def test_a_job_that_waits_for_the_success_of_another_waits_for_its_next_launch(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Queued with ``afterok``, Slurm would never start it once the first launch has failed, although the next one ends
+    well. What else it waits for stays."""
+    job = cluster.submit(FAILS_ONCE.replace("exit 3", "sleep 3; exit 3").replace("300", "2"), "--nodes=1")
+    links = [cluster.submit(RUNS, "--nodes=1", f"--dependency=afterok:{job}{more}") for more in ("", ",singleton")]
+    other = cluster.submit(RUNS, "--nodes=1", "--begin=now+1hour")
+    reason = ("squeue", "-h", "-j", ",".join(links), "-o", "%r")
+    until(lambda: cluster.run(*reason).split() == ["DependencyNeverSatisfied"] * 2, "Slurm would never start them")
+    with plans() as found, _agent(cluster, tmp_path, found) as agent:
+        found.add("p1", f"slurm-{NAME}-{job}", "resubmit")
+        agent.start()
+        steps = [step["command"] for step in ended(found, agent, "p1")["steps"]]
+        assert sorted(steps[1:]) == [
+            f"scontrol update jobid={links[0]} dependency=afterok:{job}",
+            f"scontrol update jobid={links[1]} dependency=afterok:{job},singleton",
+        ]
+        until(lambda: cluster.state(links[0])[0] == "RUNNING", "the next link runs")
+        assert cluster.state(job)[0] == "COMPLETED"
+        assert cluster.state(other)[0] == "PENDING"
+
+
 def test_a_job_that_cannot_be_requeued_is_submitted_anew(cluster: Cluster, tmp_path: Path) -> None:
     """With the stored script, without the bad node, as the same user, with the same output pattern."""
     job = _failed_job(cluster, FAILS_ONCE, "--no-requeue", "--job-name=seven b")
+    link = cluster.submit(RUNS, "--nodes=1", f"--dependency=afterok:{job}")
     with plans() as found, _agent(cluster, tmp_path, found) as agent:
         found.add("p2", f"slurm-{NAME}-{job}", nodes=["gpu-01"])
         agent.start()
@@ -135,6 +159,7 @@ def test_a_job_that_cannot_be_requeued_is_submitted_anew(cluster: Cluster, tmp_p
         assert "ExcNodeList=gpu-01 " in told
         assert cluster.run("squeue", "-h", "-j", new, "-o", "%u") == cluster.run("id", "-un", user=cluster.job_user)
         until(lambda: "launch 0 with [ -]" in cluster.log(new), "it writes its own log")
+        assert cluster.run("squeue", "-h", "-j", link, "-o", "%E") == f"afterok:{new}(unfulfilled)"
 
 
 def test_a_rollback_reaches_the_next_launch_as_variables(cluster: Cluster, tmp_path: Path) -> None:
@@ -210,16 +235,22 @@ def test_an_agent_without_a_check_leaves_no_job_held(cluster: Cluster, tmp_path:
 
 
 def test_a_refused_check_leaves_no_job_held(cluster: Cluster, tmp_path: Path) -> None:
-    """The breaker wants a person's word after the check; the person says no, and the job runs again as it is."""
+    """The breaker wants a person's word after the check; the person says no after the agent was killed and started
+    again, and the job runs again as it is."""
     job = _failed_job(cluster)
     with plans() as found, _agent(cluster, tmp_path, found) as agent:
         found.add("p6", f"slurm-{NAME}-{job}", "check_and_resubmit")
         agent.start("--check", "/bin/true")
         until(lambda: found.plans["p6"]["state"] == "waiting", "the plan waits")
         until(lambda: "plan_taken_away" in agent.log(), "the agent knows")
+        until(lambda: '"p6"' in (tmp_path / f"{NAME}.json").read_text(), "it is saved")
+        agent.end(signal.SIGKILL)
+        agent.start("--check", "/bin/true")
         assert _priority(cluster, job) == "0"
         found.plans["p6"]["state"] = "refused"
         until(lambda: _priority(cluster, job) != "0", "the job is released")
+        until(lambda: '"p6"' not in (tmp_path / f"{NAME}.json").read_text(), "the plan is forgotten")
+        assert agent.log().count(f"'scontrol release {job}'") == 1
 
 
 def test_a_controller_that_is_down_is_waited_for(cluster: Cluster, tmp_path: Path) -> None:

@@ -812,7 +812,7 @@ class Claims(Service):
 async def test_a_plan_that_waits_for_a_person_leaves_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next plan is claimed before anybody decides."""
     monkeypatch.setattr(runtime, "PLANS_AT_ONCE", 1)
-    plans = [CHECK | {"id": id, "expires": "2100-01-01T00:00:00Z"} for id in ("p1", "p2")]
+    plans = [CHECK | {"id": plan, "expires": "2100-01-01T00:00:00Z"} for plan in ("p1", "p2")]
     answers = [httpx.Response(200, json={"plan": plan, "token": "t", "lease_seconds": 60.0}) for plan in plans]
     service = Claims(claims=answers, waits=10**9, unproven=True)
     await service.serve()

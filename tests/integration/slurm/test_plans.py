@@ -124,21 +124,22 @@ def test_a_job_that_waits_for_the_success_of_another_waits_for_its_next_launch(
     """Queued with ``afterok``, Slurm would never start it once the first launch has failed, although the next one ends
     well. What else it waits for stays."""
     job = cluster.submit(FAILS_ONCE.replace("exit 3", "sleep 3; exit 3").replace("300", "2"), "--nodes=1")
-    links = [cluster.submit(RUNS, "--nodes=1", f"--dependency=afterok:{job}{more}") for more in ("", ",singleton")]
-    other = cluster.submit(RUNS, "--nodes=1", "--begin=now+1hour")
+    later = cluster.submit(RUNS, "--nodes=1", "--begin=now+1hour")
+    waits = [f"afterok:{job}", f"afterok:{job},afterany:{later}"]
+    links = [cluster.submit(RUNS, "--nodes=1", f"--dependency={dependency}") for dependency in waits]
     reason = ("squeue", "-h", "-j", ",".join(links), "-o", "%r")
     until(lambda: cluster.run(*reason).split() == ["DependencyNeverSatisfied"] * 2, "Slurm would never start them")
     with plans() as found, _agent(cluster, tmp_path, found) as agent:
         found.add("p1", f"slurm-{NAME}-{job}", "resubmit")
         agent.start()
         steps = [step["command"] for step in ended(found, agent, "p1")["steps"]]
-        assert sorted(steps[1:]) == [
-            f"scontrol update jobid={links[0]} dependency=afterok:{job}",
-            f"scontrol update jobid={links[1]} dependency=afterok:{job},singleton",
+        renewed = [
+            f"scontrol update jobid={link} dependency={dependency}"
+            for link, dependency in zip(links, waits, strict=True)
         ]
+        assert sorted(steps) == sorted([f"scontrol requeue {job}", *renewed])
         until(lambda: cluster.state(links[0])[0] == "RUNNING", "the next link runs")
-        assert cluster.state(job)[0] == "COMPLETED"
-        assert cluster.state(other)[0] == "PENDING"
+        assert (cluster.state(job)[0], cluster.state(links[1])[0]) == ("COMPLETED", "PENDING")
 
 
 def test_a_job_that_cannot_be_requeued_is_submitted_anew(cluster: Cluster, tmp_path: Path) -> None:

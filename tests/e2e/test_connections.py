@@ -21,7 +21,7 @@ GIVE_UP_SECONDS = 180.0
 
 @contextmanager
 def started(folder: Path, **settings: str) -> Iterator[Service]:
-    with service(folder, DIAGNOSER_TOKENS=f"write:{TOKEN}", **settings) as running:
+    with service(folder, DIAGNOSER_TOKENS=f"admin:{TOKEN}", **settings) as running:
         running.start()
         yield running
 

@@ -86,16 +86,16 @@ from diagnoser.web.http.sign_in import PasswordSignIn
 from diagnoser.web.server import create, create_health
 from diagnoser.worker import blind_spots, idle_gpus, metric_watch, score_alerts
 from diagnoser.worker.alerts import AlertSender, AnswerSender
-from diagnoser.worker.blind_spots import tell_blind_spots
+from diagnoser.worker.blind_spots import alert_blind_spots
 from diagnoser.worker.compaction import Compaction
-from diagnoser.worker.idle_gpus import tell_idle_gpus
+from diagnoser.worker.idle_gpus import alert_idle_gpus
 from diagnoser.worker.maintenance import Maintenance
 from diagnoser.worker.metric_watch import MetricWatch
 from diagnoser.worker.node_metrics import NodeMetricWatch
 from diagnoser.worker.outbox import Outbox, OutboxConfig
 from diagnoser.worker.repeat import repeat
 from diagnoser.worker.retention import Retention
-from diagnoser.worker.score_alerts import tell_score_drops
+from diagnoser.worker.score_alerts import alert_score_drops
 from diagnoser.worker.straggler_looks import StragglerLooks
 from diagnoser.worker.worker import Worker, WorkerConfig
 
@@ -409,8 +409,9 @@ def _worker_loops(
     config = OutboxConfig(poll=poll, lease=settings.claim_lease_seconds, rates=rates)
     outbox = Outbox(store.outbox, world.senders, clock, wakes.outbox, jitter, metrics, config, world.trace)
     vitals, planner = VitalsReader(store.vitals.read, clock), deciding.planner
-    telling = planner, clock, wakes.outbox
-    look_for_spots = partial(tell_blind_spots, store.vitals, vitals, *telling)
+    look_for_spots = partial(alert_blind_spots, store.vitals, vitals, planner, clock, wakes.outbox)
+    look_for_drops = partial(alert_score_drops, store, planner, clock, wakes.outbox)
+    look_for_idle = partial(alert_idle_gpus, store, planner, clock, wakes.outbox)
     replayer = CaseReplayer(deciding.history, registry, clock, version("diagnoser"))
     looks = StragglerLooks(store, EvidenceCollection(store.evidence, clock, make_id), clock)
     watch = MetricWatch(store, registry.compressor, planner, clock, wakes.attempts, wakes.outbox, looks)
@@ -424,8 +425,8 @@ def _worker_loops(
         deciding.lifecycle.run(changes.pause()),
         replayer.run(),
         repeat(look_for_spots, blind_spots.PERIOD, "blind_spots_not_checked"),
-        repeat(partial(tell_score_drops, store, *telling), score_alerts.PERIOD, "scores_not_checked"),
-        repeat(partial(tell_idle_gpus, store, *telling), idle_gpus.PERIOD, "idle_gpus_not_checked"),
+        repeat(look_for_drops, score_alerts.PERIOD, "scores_not_checked"),
+        repeat(look_for_idle, idle_gpus.PERIOD, "idle_gpus_not_checked"),
     ]
     if settings.prometheus_url and shared.client:
         loops.append(_node_metrics(settings, shared, world, shared.client))

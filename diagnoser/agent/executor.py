@@ -461,7 +461,7 @@ class Executor(Generic[S]):
         """Tell whether a plan with a check is over; the job that it held is launched again by then."""
         try:
             plan = await self.client.plan(id)
-        except NotFound:
+        except (NotFound, BadInput):  # there is no such plan
             return True
         try:
             if plan["state"] in NOT_CARRIED_OUT:

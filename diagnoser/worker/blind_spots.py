@@ -14,19 +14,19 @@ from diagnoser.ports import Clock, WakeSignal
 PERIOD = 15.0
 
 
-async def tell_blind_spots(
+async def alert_blind_spots(
     store: VitalRepository, reader: VitalsReader, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal
 ) -> None:
-    """Compare what is there with what was told. outbox: notified when there is something to send. Raises
+    """Compare what is there with what people know. outbox: notified when there is something to send. Raises
     Unavailable."""
     current = {(spot.kind, spot.subject): spot for spot in await reader.blind_spots()}
-    told = {(spot.kind, spot.subject): spot for spot in await store.blind_spots()}
+    known = {(spot.kind, spot.subject): spot for spot in await store.blind_spots()}
     now, log = clock(), structlog.get_logger()
     for key, spot in current.items():
-        if key not in told and await store.begin_blind_spot(spot, planner.alert_blind_spot(spot, now)):
+        if key not in known and await store.begin_blind_spot(spot, planner.alert_blind_spot(spot, now)):
             outbox.notify()
             log.warning("blind_spot", change="begun", **_shown(spot))
-    for key, spot in told.items():
+    for key, spot in known.items():
         messages = planner.alert_blind_spot(spot, now, ended=True)
         if key not in current and await store.end_blind_spot(spot, messages):
             outbox.notify()

@@ -27,7 +27,7 @@ LOOKED_AT = 1_000
 """Silent attempts, those that printed last."""
 
 
-async def tell_idle_gpus(store: SqlStore, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal) -> None:
+async def alert_idle_gpus(store: SqlStore, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal) -> None:
     """Look once at the attempts that fell idle lately; a hang has a verdict, and an alert. outbox: notified when there
     is something to send. Raises Unavailable."""
     now = clock()

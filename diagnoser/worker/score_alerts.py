@@ -17,7 +17,7 @@ FRESH_SECONDS = 3600.0
 than its messages are kept."""
 
 
-async def tell_score_drops(store: SqlStore, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal) -> None:
+async def alert_score_drops(store: SqlStore, planner: DecisionPlanner, clock: Clock, outbox: WakeSignal) -> None:
     """Look once. outbox: notified when there is something to send. Raises Unavailable."""
     now = clock()
     fresh = {run.id: run for run in await store.evaluations.runs(RUNS, now - FRESH_SECONDS)}

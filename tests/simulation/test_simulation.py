@@ -45,7 +45,7 @@ TWO_CLUSTERS = 0.15
 SKEW_SECONDS = 5.0
 """Of a machine's clock, at most."""
 AT_REST = (RuleLifecycle, CaseReplayer)
-LOOKS = ("tell_blind_spots", "tell_score_drops", "tell_idle_gpus")
+LOOKS = ("alert_blind_spots", "alert_score_drops", "alert_idle_gpus")
 """Loops that have no part in what is promised here, and take half of the time."""
 _ALERTS: dict[str, Any] = {"alertmanager_url": "http://127.0.0.1:9/"}
 SETTINGS = Settings(recovery_mode="act", allowed_hosts="*", **_ALERTS)

@@ -13,7 +13,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
 from diagnoser.notifications.routing import AlertRouting
 from diagnoser.observability.vitals import VitalsReader
-from diagnoser.worker.blind_spots import tell_blind_spots
+from diagnoser.worker.blind_spots import alert_blind_spots
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
 
@@ -32,7 +32,7 @@ class Site:
     async def after(self, seconds: float) -> list[Alert]:
         """All that was told until then."""
         self.now = NOW + seconds
-        await tell_blind_spots(*self.watch)
+        await alert_blind_spots(*self.watch)
         return [decode(stored.message.body) for stored in await self.store.outbox.messages()]
 
 

@@ -12,7 +12,7 @@ from diagnoser.config.settings import Settings
 from diagnoser.model import AttemptKey, Event, EventKind, Job, LineBlock, Provenance, Stream
 from diagnoser.model.alerts import AlertKind, decode
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.worker.idle_gpus import tell_idle_gpus
+from diagnoser.worker.idle_gpus import alert_idle_gpus
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands, store_log
 
@@ -29,7 +29,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 async def told(store: SqlStore, now: float) -> list[str]:
     planner = plan_commands(alerts=AlertRouting(load_table(Settings()), ("slack",))).planner
     for _ in range(2):
-        await tell_idle_gpus(store, planner, lambda: now, LocalWakeSignal())
+        await alert_idle_gpus(store, planner, lambda: now, LocalWakeSignal())
     alerts = [decode(entry.message.body) for entry in await store.outbox.messages()]
     assert all((alert.kind, alert.type, alert.owner) == (AlertKind.METRIC, "idle", "ida") for alert in alerts)
     return [alert.title for alert in alerts]

@@ -17,7 +17,7 @@ from diagnoser.model.errors import Deferred, DeliveryError, Unavailable, Withhel
 from diagnoser.model.plans import DueMessage
 from diagnoser.observability.metrics import Metrics
 from diagnoser.worker import blind_spots, repeat
-from diagnoser.worker.blind_spots import tell_blind_spots
+from diagnoser.worker.blind_spots import alert_blind_spots
 from diagnoser.worker.outbox import Outbox, OutboxConfig, RateLimiter, subject
 from diagnoser.worker.retention import Retention, RetentionAges
 
@@ -345,7 +345,7 @@ async def test_a_watch_outlives_a_database_that_is_away(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(repeat.asyncio, "sleep", slept)  # type: ignore[attr-defined]
     with capture_logs() as logs, pytest.raises(asyncio.CancelledError):
-        look = partial(tell_blind_spots, given, given, nobody, lambda: NOW, nobody)
+        look = partial(alert_blind_spots, given, given, nobody, lambda: NOW, nobody)
         await repeat.repeat(look, blind_spots.PERIOD, "blind_spots_not_checked")
     assert (given.asked, pauses) == (2, [blind_spots.PERIOD] * 3)
     told = [(entry["event"], entry["error"]) for entry in logs]

@@ -16,7 +16,7 @@ from diagnoser.model.alerts import Alert, AlertKind, Severity, decode
 from diagnoser.model.evaluations import BatchKind, BatchRecord, BatchState, RunState
 from diagnoser.notifications import text
 from diagnoser.notifications.routing import AlertRouting
-from diagnoser.worker.score_alerts import FRESH_SECONDS, tell_score_drops
+from diagnoser.worker.score_alerts import FRESH_SECONDS, alert_score_drops
 from tests.databases import sqlite_store
 from tests.serving import NOW, plan_commands
 from tests.unit.test_evaluations_scores import evaluated
@@ -33,7 +33,7 @@ class Site:
 
     async def told(self) -> list[Alert]:
         """Everything so far, to one of its receivers."""
-        await tell_score_drops(self.store, self.planner, lambda: self.now, LocalWakeSignal())
+        await alert_score_drops(self.store, self.planner, lambda: self.now, LocalWakeSignal())
         return [decode(one.message.body) for one in await self.store.outbox.messages() if one.message.target == "slack"]
 
 

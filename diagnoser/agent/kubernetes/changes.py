@@ -46,6 +46,7 @@ def runs_of(pods: Collection[PodRecord]) -> tuple[ContainerRun, ...]:
 
 
 def diff(view: WorkloadView, before: JobCheckpoint, cluster: str) -> tuple[JobCheckpoint, Changes]:
+    """Return the workload's new checkpoint, and what to report."""
     changes: Changes = []
     checkpoint, all_runs = before, runs_of(view.pods)
     if view.workload is None:

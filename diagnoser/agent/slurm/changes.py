@@ -31,6 +31,7 @@ def concerns(job: JobRecord, known: bool, since: float) -> bool:
 def diff(
     job: JobRecord, nodes: Mapping[str, NodeRecord], before: JobCheckpoint, cluster: str
 ) -> tuple[JobCheckpoint, Changes]:
+    """Return the job's new checkpoint, and what to report."""
     changes: Changes = []
     checkpoint = before
     if checkpoint.attempt < job.attempt:

@@ -177,6 +177,7 @@ def in_maintenance(node: NodeRecord) -> bool:
 
 
 async def _outputs(process: asyncio.subprocess.Process, limit: int) -> tuple[bytes, bytes]:
+    """Return standard output and standard error once the process has ended."""
     assert process.stdout is not None and process.stderr is not None, "both are pipes"
     output, errors, _ = await asyncio.gather(_read(process.stdout, limit), _read(process.stderr, limit), process.wait())
     return output, errors

@@ -93,14 +93,8 @@ def plans() -> Iterator[Plan]:
         for number, (launcher, fault) in enumerate(row["cases"]):
             chance, on, pool = random.Random(f"{family}-{number}"), LAUNCHERS[launcher], row["kind"] == "pool"
             generation = row.get("generation", 7)
-            world = (
-                1
-                if pool or "alone" in on
-                else 4
-                if "pairs" in on
-                else chance.choice((2, 2, 3) if generation == 8 else (2, 3))
-            )
-            hosts = 2 if "pairs" in on else 1 if "one_node" in on else world
+            world = 1 if pool else _world(on, generation, chance)
+            hosts = _hosts(on, world)
             stem, numbers = chance.choice(("nid00{}", "gpu-{}", "hgx{}")), sorted(chance.sample(range(11, 99), hosts))
             stem = "gpu-{:02}" if "slurm" in on else stem
             struck: tuple[int, ...] = tuple(range(4 if pool else world))
@@ -111,6 +105,26 @@ def plans() -> Iterator[Plan]:
             nodes = tuple(stem.format(number) for number in (range(1, hosts + 1) if "slurm" in on else numbers))
             held_out = row["held_out"]
             yield Plan(name, family, launcher, logger, pipe, fault, struck, nodes, world, number, held_out, generation)
+
+
+def _world(launcher: Mapping[str, Any], generation: int, chance: random.Random) -> int:
+    """The ranks of a run."""
+    if "alone" in launcher:
+        return 1
+    if "pairs" in launcher:
+        return 4
+    if generation == 8:
+        return chance.choice((2, 2, 3))
+    return chance.choice((2, 3))
+
+
+def _hosts(launcher: Mapping[str, Any], world: int) -> int:
+    """The machines on which a run's ranks are."""
+    if "pairs" in launcher:
+        return 2
+    if "one_node" in launcher:
+        return 1
+    return world
 
 
 def _pause(plan: Plan) -> float:
